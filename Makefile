@@ -165,7 +165,7 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json
 
 bench-smoke: $(STAMP)
-	$(BIN)/python -m benchmarks.run --smoke
+	IDS=20_000 $(BIN)/python -m benchmarks.run --smoke
 
 .PHONY: experiments niyama admission live-cognition worth deception
 experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)

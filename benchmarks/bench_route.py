@@ -11,24 +11,22 @@ from hmas.contracts.use import HeldPrefixes
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.prefix_index import PrefixIndex
 from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.workers import WorkerState
 
 NODES = 2_000_000
 FEW, MANY, BASE = 64, 1_024, 16
 CHAIN = 24  # nodes of a prompt, of which the first two are those of all prompts
 HELD = 20  # of these an earlier prompt had
-JOBS = 2_000
-CALLS = 2_000
+REQUESTS, TURN = 2_000, 100
 
 Row = dict[str, object]
+Choice = Callable[[Request], WorkerState | None]
 
 
 def rows() -> list[Row]:
-    base = _router(BASE)
-    workers = base.usable("m")
-    before = median(_times(lambda i: base.choose(float(i % 2), workers)))
-    times = {number: sorted(_decisions(number)) for number in (FEW, MANY)}
-    ratio, growth = median(times[MANY]) / before, median(times[MANY]) / median(times[FEW])
-    worst = quantiles(times[MANY], n=100)[98]
+    base, few, many = _times(_router(BASE), _filled(FEW), _filled(MANY))
+    before = median(base)
+    ratio, growth, worst = median(many) / before, median(many) / median(few), quantiles(many, n=100)[98]
     index = PrefixIndex(NODES)
     return [
         {"name": f"choice by backlog among {BASE} workers", "value": 1e6 * before, "unit": "us", "goal": None,
@@ -52,29 +50,43 @@ def _router(workers: int) -> Router:
     return router
 
 
-def _decisions(workers: int) -> list[float]:
-    """Returns the times of choices for prompts that go on from earlier ones, in an index that is full."""
+def _filled(workers: int) -> Router:
+    """Returns a router with an index that is full, in which the beginnings of all requests are."""
     router = _router(workers)
-    usable = router.usable("m")
-    fill = router.fitness
+    usable, fitness = router.usable("m"), router.fitness
     for i in range(NODES // CHAIN):
-        fill.hear(
-            0.0,
-            "g1",
-            [HeldPrefixes(usable[i % workers].name, tuple(_digest(i, 1, n) for n in range(CHAIN)), (64,) * CHAIN)],
-        )
-    for i in range(JOBS):
-        fill.sent(usable[i % workers], _request(i, HELD))
-    return _times(lambda i: router.cheapest(0.5, usable, _requests[i % JOBS], None, ()))
+        nodes = tuple(_digest(i, 1, n) for n in range(CHAIN))
+        fitness.hear(0.0, "g1", [HeldPrefixes(usable[i % workers].name, nodes, (64,) * CHAIN)])
+    for i in range(REQUESTS):
+        fitness.sent(usable[i % workers], _request(i, HELD))
+    return router
 
 
-def _times(call: Callable[[int], object]) -> list[float]:
-    found = []
-    for i in range(CALLS):
-        start = perf_counter()
-        call(i)
-        found.append(perf_counter() - start)
-    return found[CALLS // 10 :]
+def _times(base: Router, *filled: Router) -> list[list[float]]:
+    """Returns the times of choices by backlog and, in each filled router, by prefix. They take turns of `TURN`
+    requests, which are then sent to the workers that were chosen."""
+    of_base = base.usable("m")
+    choices: list[tuple[Router, Choice]] = [(base, lambda _: base.choose(0.5, of_base))]
+    choices += [(router, _by_prefix(router)) for router in filled]
+    found: list[list[float]] = [[] for _ in choices]
+    for turn in range(0, REQUESTS, TURN):
+        requests = [_request(i, CHAIN) for i in range(turn, turn + TURN)]
+        for (router, choose), times in zip(choices, found, strict=True):
+            chosen = []
+            for request in requests:
+                start = perf_counter()
+                worker = choose(request)
+                times.append(perf_counter() - start)
+                chosen.append(worker)
+            for request, worker in zip(requests, chosen, strict=True):
+                assert worker is not None
+                router.send(0.5, worker, request, None)
+    return [times[TURN:] for times in found]
+
+
+def _by_prefix(router: Router) -> Choice:
+    usable = router.usable("m")
+    return lambda request: router.cheapest(0.5, usable, request, None, ())[0]
 
 
 def _digest(*parts: int) -> int:
@@ -92,9 +104,6 @@ def _request(number: int, nodes: int) -> Request:
         id=str(number), model="m", tenant="t", flow="", prompt_tokens=256 * nodes, max_tokens=512, stream=True,
         slo=Slo(2.0, 0.1), slo_stated=True, priority=0, weight=1.0, importance=0.75, arrival_s=0.0, prefix=chain,
     )  # fmt: skip
-
-
-_requests = [_request(i, CHAIN) for i in range(JOBS)]
 
 
 def _heartbeat(name: str, number: int) -> WorkerHeartbeat:

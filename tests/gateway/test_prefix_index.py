@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmas.contracts.job import PrefixChain
-from hmas.gateway.agent.prefix_index import EPOCHS, FEW, PrefixIndex
+from hmas.gateway.agent.prefix_index import ALONE, EPOCHS, FEW, NODE_STEP, SHARED, WAYS, PrefixIndex
 
 NODE_TOKENS = 100
 
@@ -17,6 +17,10 @@ def chain(*nodes: int) -> PrefixChain:
 
 def hold(index: PrefixIndex, place: int, prompt: PrefixChain) -> None:
     index.hold(place, prompt.nodes, (NODE_TOKENS,) * len(prompt.nodes))
+
+
+def tokens_at(index: PrefixIndex, place: int, shared: list[tuple[int, dict[int, int]]]) -> int:
+    return next((tokens for tokens, epochs in shared if epochs.get(place, 0) >= index.floors[place]), 0)
 
 
 def test_the_longest_beginning_of_each_place_is_found() -> None:
@@ -38,9 +42,9 @@ def test_a_node_that_many_hold_is_known_of_all_of_them() -> None:
     hold(index, places[-1], chain(7, 8))
     found, shared = index.held(chain(7, 8), 2 * FEW)
     assert found == {places[-1]: 200}
-    assert [index.tokens_at(place, shared) for place in places] == [100] * len(places)
+    assert [tokens_at(index, place, shared) for place in places] == [100] * len(places)
     index.places[places[0]].cut(index.places[places[0]].epoch)
-    assert index.tokens_at(places[0], shared) == 0
+    assert tokens_at(index, places[0], shared) == 0
 
 
 def test_a_place_that_left_holds_nothing_and_its_number_starts_anew() -> None:
@@ -86,6 +90,54 @@ def test_it_forgets_what_a_cache_of_that_memory_displaced(prompts: list[tuple[in
     assert not surely_not & promised
     place = index.places[a]
     assert place.tokens <= capacity + slack
+
+
+@given(st.lists(st.tuples(st.integers(0, 11), st.integers(1, 4), st.integers(1, 9)), max_size=200), st.booleans())
+def test_a_look_into_it_finds_what_each_place_used_last(uses: list[tuple[int, int, int]], leaves: bool) -> None:
+    """Where no set is full, the deepest place is found with all that it holds, and nothing that is not held."""
+    index = PrefixIndex(1 << 16)
+    places = [index.enter(20 * NODE_TOKENS) for _ in range(12)]
+    for who, root, length in uses:
+        hold(index, places[who], spread(root, length))
+    if leaves:
+        index.leave(places.pop())
+    for root in range(1, 5):
+        prompt = spread(root, 12)
+        found, shared = index.held(prompt, len(places))
+        truth = {place: index.last_use(place, prompt)[0] for place in places}
+        assert max([*found.values(), *(tokens_at(index, p, shared) for p in places)]) == max(truth.values())
+        assert all(tokens <= truth[place] for place, tokens in found.items())
+
+
+def test_the_filter_knows_of_every_node_and_forgets_what_was_overwritten() -> None:
+    index = PrefixIndex(64, max_shared=2)
+    places = [index.enter(10**9) for _ in range(FEW + 2)]
+    for n in range(1, 3_000):
+        for place in places if n % 50 == 0 else places[:1]:
+            index.hold(place, (digest(n),), (1,))
+    slots = [index._nodes[NODE_STEP * which + k] for which in range(index._mask + 1) for k in range(WAYS)]
+    assert sum(index._filter) == sum(1 for node in slots if node) * ALONE + len(index._shared) * SHARED
+    assert len(index) == 2 * len(places)
+    assert len(index._shared) == 2
+    assert all(index.held(chain(digest(n)), 1)[0] for n in range(2_990, 3_000))
+
+
+def test_what_many_places_hold_is_bounded_in_pairs() -> None:
+    index = PrefixIndex(64)
+    places = [index.enter(10**9) for _ in range(20)]
+    for n in range(1, 100):
+        for place in places:
+            index.hold(place, (digest(n),), (1,))
+    assert len(index) == sum(len(many) for many in index._shared.values()) == 60
+    assert list(index._shared) == [digest(n) for n in range(97, 100)]
+
+
+def digest(number: int) -> int:
+    return number * 0x9E3779B97F4A7C15 % 2**64
+
+
+def spread(root: int, length: int) -> PrefixChain:
+    return chain(*(digest(100 * root + i) for i in range(length)))
 
 
 def test_its_memory_is_fixed_and_small() -> None:

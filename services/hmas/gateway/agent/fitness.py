@@ -5,9 +5,11 @@ What they hold is known from what this gateway sent, from what answers reported 
 other gateways tell that they sent. None of it is needed for a right choice; what is not known costs a cache hit.
 """
 
+from array import array
 from bisect import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import inf
 from operator import itemgetter
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
@@ -29,11 +31,16 @@ class HashRing:
     def __init__(self, workers: Sequence[WorkerState]) -> None:
         points = sorted((_point(w.name, i), n) for n, w in enumerate(workers) for i in range(RING_POINTS))
         self.workers = workers
-        self._points = [point for point, _ in points]
-        self._owners = [owner for _, owner in points]
+        self._points = array("Q", [point for point, _ in points])
+        self._owners = array("I", [owner for _, owner in points])
+        bits = len(points).bit_length()  # of a key, by which the search for it starts near its place
+        self._shift = 64 - bits
+        self._starts = array("I", [bisect(self._points, (i << self._shift) - 1) for i in range((1 << bits) + 1)])
 
     def owner(self, key: int) -> WorkerState:
-        return self.workers[self._owners[bisect(self._points, key) % len(self._owners)]]
+        near = key >> self._shift
+        at = bisect(self._points, key, self._starts[near], self._starts[near + 1])
+        return self.workers[self._owners[at % len(self._owners)]]
 
 
 class _Speeds:
@@ -61,14 +68,15 @@ class Fitness:
 
     def __init__(self, config: GatewayConfig) -> None:
         self._config = config
-        self._index = PrefixIndex(config.max_prefix_nodes)
+        self.index = PrefixIndex(config.max_prefix_nodes)
         self._by_place: dict[int, WorkerState] = {}
         self._by_name: dict[str, int] = {}
         self._rings: dict[str, HashRing] = {}
         self._speeds: dict[str, _Speeds] = {}
         self._told: dict[tuple[str, int], int] = {}  # tokens by worker and node that were sent since the last report
         self._reported_s = -1e9
-        self._others: dict[str, float] = {}  # gateways, and when each last told something
+        self._others: set[str] = set()  # gateways that told something, and when the last of them did so
+        self._others_told_s = -1e9
 
     # --- the choice
 
@@ -76,7 +84,7 @@ class Fitness:
         """Returns how many of a pool's `workers` are drawn to be compared beside those that hold the prompt: all of
         few, if no other gateway chooses among them at the same time, and fewer the more do. Else all would choose the
         one that was the least loaded when they last heard of it."""
-        if self._others and max(self._others.values()) < now_s - OTHERS_LOST_S:
+        if self._others and self._others_told_s < now_s - OTHERS_LOST_S:
             self._others.clear()
         if not self._others and workers <= self._config.max_candidates:
             return workers
@@ -84,27 +92,27 @@ class Fitness:
         return min(self._config.max_drawn, max(2, share))
 
     def candidates(
-        self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, drawn: int,
-        usable: Callable[[WorkerState], bool], owner: WorkerState | None,
-    ) -> list[WorkerState]:  # fmt: skip
-        """Returns those of a pool's many `workers` among which the choice is made: the `usable` ones that hold most of
+        self, workers: Sequence[WorkerState], chain: PrefixChain, known: Held, drawn: int, owner: WorkerState | None
+    ) -> list[WorkerState]:
+        """Returns those of a pool's many `workers` among which the choice is made: the usable ones that hold most of
         the prompt, the `owner`, and so many `drawn` by its digest. `known`: who holds what."""
         chosen: dict[int, WorkerState] = {}
-        if known[0]:
-            pool = workers[0].heartbeat.pool
-            holders = [self._by_place[place] for place in known[0]]
-            chosen = {w.place: w for w in holders if w.heartbeat.pool == pool and usable(w)}
+        pool = workers[0].heartbeat.pool
+        for place in known[0]:
+            worker = self._by_place[place]
+            if worker.usable and worker.heartbeat.pool == pool:
+                chosen[place] = worker
         if owner is not None:
             chosen[owner.place] = owner
         draw, many = chain.nodes[-1], len(workers)
         for _ in range(drawn):
             draw, n = divmod(draw, many)
             worker = workers[n]
-            chosen[worker.place] = worker
+            chosen[(worker.appraisal or worker.appraise())[6]] = worker
         return list(chosen.values())
 
     def known(self, chain: PrefixChain) -> Held:
-        return self._index.held(chain, self._config.max_holders)
+        return self.index.held(chain, self._config.max_holders)
 
     def choose(
         self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
@@ -118,46 +126,55 @@ class Fitness:
         worker has: else the first worker to hold what all prompts begin with would get the requests of all others.
         None: no worker has a working engine and was heard of lately.
         """
-        config, chain, places = self._config, request.prefix, self._index.places
+        config, chain, floors, trusts = self._config, request.prefix, self.index.floors, self.index.trusts
         found, shared = self.known(chain) if known is None else known
-        speeds = self._speeds_of(workers[0].heartbeat.pool)
+        speeds, whole = self._speeds_of(workers[0].heartbeat.pool), chain.ends[-1]
         prefill_s, decode_s = request.prompt_tokens * speeds.prefill_s, speeds.decode_s
         if annotation is not None:
             prefill_s = annotation.cost.ttft_s
             decode_s = annotation.cost.tpot_s * annotation.tags.output_tokens
-        saved_s, balance, heard_s = prefill_s / max(1, chain.ends[-1]), config.balance, now_s - WORKER_LOST_AFTER_S
-        loads = [worker.load() for worker in workers] if chain.turn else []
-        least_s = min([load[1] for load in loads]) if loads else 0.0
+        saved_s, balance, heard_s = prefill_s / max(1, whole), config.balance, now_s - WORKER_LOST_AFTER_S
+        opening = not chain.turn
+        appraisals = [worker.appraisal or worker.appraise() for worker in workers]
+        least_s, all_count = inf, 0
+        for each in appraisals:
+            all_count += each[4]
+            if each[3] < least_s:
+                least_s = each[3]
         costs: list[Cost] = []
-        for n, worker in enumerate(workers):
-            if not worker.engines_up or worker.heard_s < heard_s:
+        for n, (_, alive_s, wait_s, drain_s, _, load, place, name) in enumerate(appraisals):
+            if alive_s < heard_s:
                 continue
-            place = worker.place
             tokens, missing_s = found.get(place, 0), prefill_s
             if shared and not tokens:
-                tokens = self._index.tokens_at(place, shared)
+                floor = floors[place]
+                for held, epochs in shared:
+                    if epochs.get(place, 0) >= floor:
+                        tokens = held
+                        break
             if tokens:
-                missing_s = max(0.0, prefill_s - saved_s * tokens * places[place].trust)
-            if loads:
-                wait_s, drain_s, count = loads[n]
-                load_s = count / (worker.slots or 1) * decode_s + balance * (drain_s - least_s)
+                missing_s -= saved_s * tokens * trusts[place]
+                if missing_s < 0.0:
+                    missing_s = 0.0
+            if opening:
+                wait_s, load_s = workers[n].predicted_backlog_s, 0.0
             else:
-                wait_s, load_s = worker.predicted_backlog_s, 0.0
-            costs.append((wait_s + missing_s + load_s, n, worker.name, wait_s, missing_s, load_s, tokens))
+                load_s = load * decode_s + balance * (drain_s - least_s)
+            costs.append((wait_s + missing_s + load_s, n, name, wait_s, missing_s, load_s, tokens))
         if not costs:
             return None, []
         costs.sort()
         best_s, best = costs[0][:2]
-        if not chain.turn:
+        if opening:
             return workers[best], costs
         home: Cost | None = max(costs, key=_tokens)  # of several the first, which is the cheapest
-        if home is not None and home[6] * 2 <= chain.ends[-1]:
+        if home is not None and home[6] * 2 <= whole:
             home = next((cost for cost in costs if workers[cost[1]] is owner), None)
         if home is not None:
             home_s, n, tokens = home[0], home[1], home[6]
-            _, drain_s, count = loads[n]
-            if tokens and count <= config.bounded_load * sum([each for _, _, each in loads]) / len(loads) + 1.0:
-                home_s -= balance * (drain_s - least_s)
+            each = appraisals[n]
+            if tokens and each[4] <= config.bounded_load * all_count / len(appraisals) + 1.0:
+                home_s -= balance * (each[3] - least_s)
             if home_s <= best_s + max(config.min_gain_s, config.min_gain_share * best_s):
                 best = n
         return workers[best], costs
@@ -181,28 +198,28 @@ class Fitness:
         capacity = sum(e.kv_capacity_tokens or self._config.prefix_capacity_tokens for e in worker.heartbeat.engines)
         capacity = capacity or self._config.prefix_capacity_tokens
         if worker.name not in self._by_name:
-            worker.place = self._by_name[worker.name] = self._index.enter(capacity)
+            worker.place = self._by_name[worker.name] = self.index.enter(capacity)
             self._by_place[worker.place] = worker
-        self._index.places[worker.place].capacity = capacity
+        self.index.places[worker.place].capacity = capacity
 
     def leave(self, worker: WorkerState) -> None:
-        self._index.leave(self._by_name.pop(worker.name))
+        self.index.leave(self._by_name.pop(worker.name))
         del self._by_place[worker.place]
         if worker.heartbeat.pool in self._rings:
             del self._rings[worker.heartbeat.pool]
 
     def restarted(self, worker: WorkerState) -> None:
         """Forgets what a worker holds: its only engine came up again."""
-        place = self._index.places[worker.place]
+        place = self.index.places[worker.place]
         place.cut(place.epoch)
 
     def sent(self, worker: WorkerState, request: Request) -> Promise:
         """Records that a request was sent to a worker; returns what of its prompt was there before."""
-        index, number, chain = self._index, worker.place, request.prefix
+        index, number, chain = self.index, worker.place, request.prefix
         tokens, epoch = index.last_use(number, chain)
         share = min(1.0, tokens / max(1, chain.ends[-1]))
         speed_s = self._speeds_of(worker.heartbeat.pool).prefill_s
-        worker.expect(request.id, request.prompt_tokens * speed_s * (1.0 - share * index.places[number].trust))
+        worker.expect(request.id, request.prompt_tokens * speed_s * (1.0 - share * index.trusts[number]))
         added = tuple([end - begin for end, begin in zip(chain.ends, (0, *chain.ends), strict=False)])
         index.hold(number, chain.nodes, added)
         told = self._told
@@ -218,9 +235,10 @@ class Fitness:
         that nothing used as long ago is there any more; where a worker has several engines, it may be on another."""
         if promise.share <= 0.0:
             return
-        place = self._index.places[worker.place]
+        place = self.index.places[worker.place]
         kept = min(1.0, cached_share / promise.share)
-        place.trust += self._config.trust_gain * (kept - place.trust)
+        trusts = self.index.trusts
+        trusts[worker.place] += self._config.trust_gain * (kept - trusts[worker.place])
         if kept < 0.5 and worker.engines_up == 1 and promise.epoch >= place.floor:
             place.cut(promise.epoch)
 
@@ -255,11 +273,12 @@ class Fitness:
     def hear(self, now_s: float, gateway: str, held: Iterable[HeldPrefixes]) -> None:
         """Takes what another gateway has sent."""
         if gateway in self._others or len(self._others) < self._config.max_peers:
-            self._others[gateway] = now_s
+            self._others.add(gateway)
+            self._others_told_s = now_s
         for each in held:
             number = self._by_name.get(each.worker)
             if number is not None:
-                self._index.hold(number, each.nodes, each.tokens)
+                self.index.hold(number, each.nodes, each.tokens)
 
 
 def _point(name: str, number: int) -> int:

@@ -4,11 +4,14 @@ A table of fixed size maps the nodes of `PrefixChain` to places, of which each w
 what was used last, up to its engines' KV memory: its tokens are counted by epoch of last use, and the oldest epochs are
 dropped when the sum exceeds the memory. A node is held while its epoch is. Nodes that many places hold, such as a
 system prompt's, stand in a small table of their own.
+
+A look into a table of many megabytes costs misses of the processor's caches rather than instructions. All of a set
+stands side by side, therefore, and before both tables stands a counting filter with a byte for what shares its last
+bits: most nodes of a prompt's new end are known to be in neither table by one byte of it.
 """
 
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Iterable
 from sys import byteorder
 
 from hmas.contracts.job import PrefixChain
@@ -16,24 +19,34 @@ from hmas.contracts.job import PrefixChain
 WAYS = 8  # slots in which a node may stand; of a full set the slot that was written longest ago is overwritten
 FEW = 4  # places by which a node stands in the large table; with more it moves to the small one
 EPOCHS = 64  # into which the tokens of a place are divided
-SLOT_BYTES = 16
-SET_BYTES = 8 * WAYS  # of the nodes of a set
-MAX_PLACES = 0xFFFF
+SET_BYTES = 14 * WAYS  # of a set: 8 of each node, then 4 of each epoch, then 2 of each place
+NODE_STEP, EPOCH_STEP, PLACE_STEP = SET_BYTES // 8, SET_BYTES // 4, SET_BYTES // 2  # from one set to the next
+NODES_BYTES = 8 * WAYS  # of a set
+MORE = 0x8000  # marks in a slot's place that its node may stand in another slot of the set, too
+MAX_PLACES = 0x7FFF
+NEVER = 2**32 - 1  # an epoch that does not come
+FILTER_BYTES = 4  # for each slot
+ALONE, SHARED, FULL = 1, 2, 255  # what a node counts in the filter: in a slot, in the small table; and the most
 
 
 class Place:
-    """What one place holds. `capacity` is in tokens; `trust` follows the share of what was promised that was there."""
+    """What one place holds. `capacity` is in tokens. They were last used in the epochs from `floor` to `epoch`; `floor`
+    stands among the `floors` of all places."""
 
-    __slots__ = ("_buckets", "_inflow", "capacity", "epoch", "floor", "tokens", "trust")
+    __slots__ = ("_buckets", "_floors", "_inflow", "_number", "capacity", "epoch", "tokens")
 
-    def __init__(self, epoch: int, capacity: int) -> None:
+    def __init__(self, number: int, floors: "array[int]", epoch: int, capacity: int) -> None:
+        self._number, self._floors = number, floors
         self.capacity = capacity
-        self.trust = 1.0
         self.clear(epoch)
+
+    @property
+    def floor(self) -> int:
+        return self._floors[self._number]
 
     def clear(self, epoch: int) -> None:
         """Forgets all that was used before the epoch."""
-        self.epoch = self.floor = epoch
+        self.epoch = self._floors[self._number] = epoch
         self.tokens = self._inflow = 0
         self._buckets = deque([0])  # tokens by epoch of their last use, from `floor` to `epoch`
 
@@ -59,98 +72,119 @@ class Place:
             self.clear(self.epoch + 1)
         while self.floor <= epoch:
             self.tokens -= self._buckets.popleft()
-            self.floor += 1
+            self._floors[self._number] += 1
 
 
 class PrefixIndex:
-    """The table. It holds at most `max_nodes` pairs of a node and a place, in `SLOT_BYTES` bytes each and as much again
-    that stays free; `max_shared` bounds the nodes that many places hold."""
+    """The table. It holds at most `max_nodes` pairs of a node and a place, and as much room again stays free. Of nodes
+    that many places hold there are at most `max_shared`, and as many pairs again. Nodes are digests: their bits are
+    random, and none is 0.
+
+    `floors` are the first epochs that places hold, by number, `NEVER` where there is no such place. `trusts` are the
+    shares of what was promised of places that was there."""
 
     def __init__(self, max_nodes: int, max_shared: int = 4_096) -> None:
         sets = 1 << max(0, (2 * max_nodes // WAYS - 1).bit_length())
         self._mask = sets - 1
-        self._raw = bytearray(8 * WAYS * sets)  # the nodes, in which bytes are found faster than numbers
-        self._keys = memoryview(self._raw).cast("Q")
-        self._places = array("H", bytes(2 * WAYS * sets))
-        self._epochs = array("I", bytes(4 * WAYS * sets))
+        self._sets = bytearray(SET_BYTES * sets)  # in which the bytes of a node are found faster than its number
+        view = memoryview(self._sets)
+        self._nodes = view.cast("Q")
+        self._epochs, self._places = view.cast("I")[2 * WAYS :], view.cast("H")[6 * WAYS :]
         self._turns = bytearray(sets)  # the slot of each set that is overwritten next
+        self._filter = bytearray(FILTER_BYTES * WAYS * sets)
+        self._filter_mask = len(self._filter) - 1
         self._shared: OrderedDict[int, dict[int, int]] = OrderedDict()  # epoch of last use by place, by node
-        self._max_shared = max_shared
+        self._max_shared, self._max_pairs = max_shared, max_nodes
+        self._pairs = 0  # of a node and a place in that table
         self.places: dict[int, Place] = {}  # by number
+        self.floors = array("I", [NEVER]) * (MAX_PLACES + 1)
+        self.trusts = array("d", [1.0]) * (MAX_PLACES + 1)
         self._free: list[tuple[int, int]] = []  # numbers of places that left, with the epoch from which they are free
+
+    def __len__(self) -> int:
+        """Returns how many pairs of nodes that many places hold there are; the large table has its size from the
+        start."""
+        return self._pairs
 
     @property
     def bytes(self) -> int:
-        """The memory of the large table."""
-        parts = (self._keys, self._places, self._epochs)
-        return len(self._turns) + sum(len(part) * part.itemsize for part in parts)
+        """The memory of the large table and of the filter."""
+        return len(self._sets) + len(self._turns) + len(self._filter)
 
     def enter(self, capacity: int) -> int:
         """Returns the number of a new place that holds up to `capacity` tokens, of at most `MAX_PLACES`."""
         number, epoch = self._free.pop() if self._free else (len(self.places), 1)
-        self.places[number] = Place(epoch, capacity)
+        self.places[number] = Place(number, self.floors, epoch, capacity)
+        self.trusts[number] = 1.0
         return number
 
     def leave(self, number: int) -> None:
         self._free.append((number, self.places.pop(number).epoch + 1))
+        self.floors[number] = NEVER
 
     def held(self, chain: PrefixChain, most: int) -> tuple[dict[int, int], list[tuple[int, dict[int, int]]]]:
         """Returns who holds how much of a prompt: tokens by place, for at most about `most` places, those with the most
         first; and for its nodes that many places hold, the deepest first, the tokens and the epochs by place. Below the
-        deepest node that is found, only every node at half the depth of the last is looked up."""
+        deepest node that is found, only every node at half the depth of the last is looked up, and of these none that
+        stands in one slot alone: it is that place's own, which holds all before its deepest node."""
         found: dict[int, int] = {}
         shared: list[tuple[int, dict[int, int]]] = []
-        find, places, epochs, of, many_of = self._raw.find, self._places, self._epochs, self.places, self._shared.get
-        nodes, ends, mask = chain.nodes, chain.ends, self._mask
-        i, step = len(nodes), 1
+        find, places, epochs, floors, many_of = (
+            self._sets.find,
+            self._places,
+            self._epochs,
+            self.floors,
+            self._shared.get,
+        )
+        nodes, ends, mask, counts, counts_mask = chain.nodes, chain.ends, self._mask, self._filter, self._filter_mask
+        i, step, few = len(nodes), 1, 0
         while i > 0:
             i = i - 1 if step else i // 2
             node = nodes[i]
-            many = many_of(node)
-            if many is not None:
-                shared.append((ends[i], many))
-                step = 0
+            count = counts[node & counts_mask]
+            if count <= few:
                 continue
-            begin = (node & mask) * SET_BYTES
-            wanted, end = node.to_bytes(8, byteorder), begin + SET_BYTES
+            if count >= SHARED:
+                many = many_of(node)
+                if many is not None:
+                    shared.append((ends[i], many))
+                    step = 0
+                    continue
+            which = node & mask
+            begin = which * SET_BYTES
+            wanted, end = node.to_bytes(8, byteorder), begin + NODES_BYTES
             at = find(wanted, begin, end)
             while at >= 0:
-                number = places[at >> 3]
-                if number not in found and not at & 7:
-                    place = of.get(number)
-                    if place is not None and epochs[at >> 3] >= place.floor:
+                if not at & 7:
+                    k = at - begin >> 3
+                    number = places[PLACE_STEP * which + k]
+                    more = number & MORE
+                    number -= more
+                    if epochs[EPOCH_STEP * which + k] >= floors[number] and number not in found:
                         found[number] = ends[i]
+                    if not more:
+                        break
                 at = find(wanted, at + 1, end)
             if found:
-                step = 0
+                step, few = 0, ALONE
                 if len(found) >= most:
                     break
         return found, shared
-
-    def tokens_at(self, number: int, shared: Iterable[tuple[int, dict[int, int]]]) -> int:
-        """Returns the tokens that a place holds by the nodes that many places hold."""
-        floor = self.places[number].floor
-        for tokens, epochs in shared:
-            if epochs.get(number, 0) >= floor:
-                return tokens
-        return 0
 
     def epoch_of(self, number: int, node: int) -> int:
         """Returns the epoch in which a place last used a node, 0 if it never did."""
         many = self._shared.get(node)
         if many is not None:
             return many.get(number, 0)
-        begin = (node & self._mask) * WAYS
-        row, k = self._keys[begin : begin + WAYS].tolist(), -1
-        for _ in range(row.count(node)):
-            k = row.index(node, k + 1)
-            if self._places[begin + k] == number:
-                return self._epochs[begin + k]
+        which = node & self._mask
+        for k in self._slots(which, node):
+            if self._places[PLACE_STEP * which + k] & ~MORE == number:
+                return self._epochs[EPOCH_STEP * which + k]
         return 0
 
     def last_use(self, number: int, chain: PrefixChain) -> tuple[int, int]:
         """Returns the tokens that a place holds of a prompt, and the epoch in which it last used the last of them."""
-        floor = self.places[number].floor
+        floor = self.floors[number]
         for i in range(len(chain.nodes) - 1, -1, -1):
             epoch = self.epoch_of(number, chain.nodes[i])
             if epoch >= floor:
@@ -167,34 +201,64 @@ class PrefixIndex:
     def _use(self, number: int, place: Place, node: int, tokens: int) -> None:
         many = self._shared.get(node)
         if many is not None:
+            self._pairs += number not in many
             many[number] = place.use(many.get(number, 0), tokens)
             self._shared.move_to_end(node)
+            self._bound()
             return
-        keys, places, epochs = self._keys, self._places, self._epochs
         which = node & self._mask
-        begin = which * WAYS
-        row = keys[begin : begin + WAYS].tolist()
-        same = [k for k in range(begin, begin + WAYS) if row[k - begin] == node] if node in row else []
+        places, epochs, p, e = self._places, self._epochs, PLACE_STEP * which, EPOCH_STEP * which
+        same = self._slots(which, node)
         for k in same:
-            if places[k] == number:
-                epochs[k] = place.use(epochs[k], tokens)
+            if places[p + k] & ~MORE == number:
+                epochs[e + k] = place.use(epochs[e + k], tokens)
                 return
-        dead = [k for k in same if places[k] not in self.places or epochs[k] < self.places[places[k]].floor]
+        dead = [k for k in same if epochs[e + k] < self.floors[places[p + k] & ~MORE]]
         if len(same) - len(dead) >= FEW:
-            self._share(node, [k for k in same if k not in dead])
-            self._shared[node][number] = place.use(0, tokens)
+            held = {places[p + k] & ~MORE: epochs[e + k] for k in same if k not in dead}
+            for k in same:
+                if k not in dead:
+                    self._put(which, k, 0)
+            held[number] = place.use(0, tokens)
+            self._shared[node] = held
+            self._pairs += len(held)
+            self._count(node, SHARED)
+            self._bound()
             return
         if dead:
             slot = dead[0]
         else:
-            slot = begin + self._turns[which] % WAYS
-            self._turns[which] = (self._turns[which] + 1) % WAYS
-        keys[slot], places[slot], epochs[slot] = node, number, place.use(0, tokens)
+            slot = self._turns[which]
+            self._turns[which] = (slot + 1) % WAYS
+        self._put(which, slot, node)
+        more = MORE if [k for k in same if k != slot] else 0
+        for k in same:
+            places[p + k] |= more
+        places[p + slot], epochs[e + slot] = number | more, place.use(0, tokens)
 
-    def _share(self, node: int, slots: list[int]) -> None:
-        """Moves a node to the table of those that many places hold."""
-        self._shared[node] = {self._places[k]: self._epochs[k] for k in slots}
-        for k in slots:
-            self._keys[k] = 0
-        if len(self._shared) > self._max_shared:
-            self._shared.popitem(last=False)
+    def _slots(self, which: int, node: int) -> list[int]:
+        """Returns the slots of its set in which a node stands."""
+        if not self._filter[node & self._filter_mask]:
+            return []
+        row = self._nodes[NODE_STEP * which : NODE_STEP * which + WAYS].tolist()
+        return [k for k, each in enumerate(row) if each == node] if node in row else []
+
+    def _put(self, which: int, slot: int, node: int) -> None:
+        """Writes a node, or 0 for none, over what stands in a slot."""
+        at = NODE_STEP * which + slot
+        before, self._nodes[at] = self._nodes[at], node
+        self._count(before, -ALONE)
+        self._count(node, ALONE)
+
+    def _count(self, node: int, change: int) -> None:
+        """Counts in the filter that a node came or left. What is full stays so: not all in it was counted."""
+        at = node & self._filter_mask
+        if node and self._filter[at] < FULL:
+            self._filter[at] = min(FULL, self._filter[at] + change)
+
+    def _bound(self) -> None:
+        """Forgets nodes that many places hold, those used longest ago, where there are too many."""
+        while len(self._shared) > self._max_shared or (self._pairs > self._max_pairs and len(self._shared) > 1):
+            node, many = self._shared.popitem(last=False)
+            self._pairs -= len(many)
+            self._count(node, -SHARED)

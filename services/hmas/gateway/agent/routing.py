@@ -40,7 +40,10 @@ class Router:
             worker.silent_since_s = inf if heartbeat.worker in self._grants else now_s
         elif worker.heartbeat.pool != heartbeat.pool:
             del self._pools[worker.heartbeat.pool][worker.name]
-        self._pools.setdefault(heartbeat.pool, {})[heartbeat.worker] = worker
+        pool = self._pools.setdefault(heartbeat.pool, {})
+        if pool.get(heartbeat.worker) is not worker or self._differs(worker, heartbeat):
+            self._changed()
+        pool[heartbeat.worker] = worker
         self._claim(worker.heartbeat, heartbeat)
         worker.heartbeat = heartbeat
         worker.bound()
@@ -52,7 +55,16 @@ class Router:
             self.fitness.restarted(worker)
         worker.classes = _classes(heartbeat)
         worker.report(now_s, heartbeat, self._config.report_lag_s)
-        self._changed()
+
+    @staticmethod
+    def _differs(worker: WorkerState, heartbeat: WorkerHeartbeat) -> bool:
+        """Returns whether something changed that decides which workers and engines are usable."""
+        before = worker.heartbeat
+        return (
+            worker.draining != heartbeat.draining
+            or before.wire_version != heartbeat.wire_version
+            or before.engines != heartbeat.engines
+        )
 
     def _claim(self, before: WorkerHeartbeat, heartbeat: WorkerHeartbeat) -> None:
         """Learns which engines a worker has by leases. Where two say so of one, the higher epoch counts."""
@@ -62,8 +74,11 @@ class Router:
             claim = self._claims.get(engine.endpoint)
             if engine.endpoint not in claimed and claim is not None and claim[0] == name:
                 del self._claims[engine.endpoint]
+                self._changed()
         for endpoint, epoch in claimed.items():
-            holder, held = self._claims.get(endpoint, (name, 0))
+            holder, held = self._claims.get(endpoint, ("", 0))
+            if holder != name and epoch >= held:
+                self._changed()
             if holder == name or epoch >= held:
                 self._claims[endpoint] = name, epoch
 
@@ -147,13 +162,13 @@ class Router:
         caller must not change the list, because it is cached."""
         usable = self._usable.get(pool)
         if usable is None:
-            usable = [worker for worker in self._pools.get(pool, {}).values() if self._is_usable(worker)]
+            workers = self._pools.get(pool, {}).values()
+            for worker in workers:
+                worker.usable = worker.name in self._grants and self._is_sound(worker)
+            usable = [worker for worker in workers if worker.usable]
             if pool in self._pools:
                 self._usable[pool] = usable
         return usable
-
-    def _is_usable(self, worker: WorkerState) -> bool:
-        return worker.name in self._grants and self._is_sound(worker)
 
     def _is_sound(self, worker: WorkerState) -> bool:
         return not worker.draining and worker.heartbeat.wire_version == WIRE_VERSION
@@ -219,14 +234,10 @@ class Router:
             workers = self.serving(workers, request, annotation)
         known, owner, drawn = fitness.known(chain), fitness.owner(workers, chain), fitness.drawn(now_s, len(workers))
         if drawn < len(workers):
-            workers = fitness.candidates(workers, chain, known, drawn, self._is_usable, owner)
+            workers = fitness.candidates(workers, chain, known, drawn, owner)
             if not mixed:
                 workers = self.serving(workers, request, annotation)
-        roomy = [
-            w
-            for w in workers
-            if w.queued + w.sent_queued < w.most_queued and w.queued_tokens + w.sent_tokens + tokens <= w.most_tokens
-        ]
+        roomy = [w for w in workers if tokens <= (w.appraisal or w.appraise())[0]]
         if refused_by:
             roomy = [w for w in roomy if w.name not in refused_by]
         return self.fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])

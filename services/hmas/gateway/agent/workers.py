@@ -29,6 +29,12 @@ class Sending:
     waiting: bool = True
 
 
+# What a worker is compared by: the prompt tokens of the largest request that fits its bounds, below 0 if none does;
+# when it was last heard of, -inf without a working engine; the seconds until a request that comes now is computed;
+# those until all that it has is served; the number of its requests; that number over its slots; its place; its name.
+Appraisal = tuple[float, float, float, float, int, float, int, str]
+
+
 @dataclass(slots=True, kw_only=True)
 class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
@@ -67,6 +73,8 @@ class WorkerState:
     pending_s: float = 0.0
     most_queued: float = inf
     most_tokens: float = inf
+    appraisal: Appraisal | None = None
+    usable: bool = False
 
     @property
     def name(self) -> str:
@@ -84,13 +92,14 @@ class WorkerState:
 
     def bound(self) -> None:
         """Takes over the bounds of the heartbeat."""
+        self.appraisal = None
         self.most_queued = self.heartbeat.max_queued if self.heartbeat.max_queued > 0 else inf
         self.most_tokens = self.heartbeat.max_queued_tokens if self.heartbeat.max_queued_tokens > 0 else inf
 
     def report(self, now_s: float, load: WorkerHeartbeat | Load, lag_s: float) -> None:
         """Takes over the load that the worker reports. Requests sent more than `lag_s` seconds ago are counted in the
         report, so that they are no longer added to it."""
-        self.heard_s = now_s
+        self.heard_s, self.appraisal = now_s, None
         self.queued, self.queued_tokens, self.running = load.queued, load.queued_tokens, load.running
         self.backlog_s, self.draining = load.backlog_s, load.draining
         for request_id in [i for i, sending in self.sendings.items() if sending.at_s <= now_s - lag_s]:
@@ -98,6 +107,7 @@ class WorkerState:
 
     def remember(self, request_id: str, sending: Sending) -> None:
         self.forget(request_id)
+        self.appraisal = None
         self.sendings[request_id] = sending
         self.sent_s += sending.cost_s
         self.sent_queued += sending.waiting
@@ -105,6 +115,7 @@ class WorkerState:
 
     def dequeue(self, request_id: str, tokens: int) -> None:
         """Records that the request no longer waits in the worker's queue, whether the last report counts it or not."""
+        self.appraisal = None
         sending = self.sendings.get(request_id)
         if sending is None:
             self.queued, self.queued_tokens = max(0, self.queued - 1), max(0, self.queued_tokens - tokens)
@@ -124,6 +135,7 @@ class WorkerState:
     def recost(self, request_id: str, cost_s: float) -> None:
         sending = self.sendings.get(request_id)
         if sending is not None:
+            self.appraisal = None
             self.sent_s += cost_s - sending.cost_s
             sending.cost_s = cost_s
 
@@ -132,6 +144,7 @@ class WorkerState:
         sending = self.sendings.pop(request_id, None)
         if sending is None:
             return
+        self.appraisal = None
         self.sent_s -= sending.cost_s
         if sending.waiting:
             self.sent_queued -= 1
@@ -139,25 +152,32 @@ class WorkerState:
         if not self.sendings:
             self.sent_s = 0.0  # rounding errors must not add up
 
-    def load(self) -> tuple[float, float, int]:
-        """Returns the time in s until a request that comes now is computed, which is the queued part of the backlog and
-        the prompts before it; the time in s until all that the worker has is served; and the number of its requests."""
+    def appraise(self) -> Appraisal:
+        """Computes anew what the worker is compared by. A request that comes now is computed after the queued part of
+        the backlog and the prompts before it. Most of many workers do not change from choice to choice."""
         queued, running, backlog_s, sent_s = self.queued, self.running, self.backlog_s, self.sent_s
         wait_s = self.pending_s / self.engines_up if self.pending_s and self.engines_up else 0.0
         if queued:
             wait_s += backlog_s * queued / (queued + running)
         if sent_s:
             backlog_s += sent_s / (running or 1)
-        return wait_s, backlog_s, queued + running + len(self.sendings)
+        count = queued + running + len(self.sendings)
+        room = self.most_tokens - self.queued_tokens - self.sent_tokens if self.has_room(0) else -1
+        alive_s = self.heard_s if self.engines_up else -inf
+        load, name = count / (self.slots or 1), self.heartbeat.worker
+        self.appraisal = found = room, alive_s, wait_s, backlog_s, count, load, self.place, name
+        return found
 
     def expect(self, request_id: str, prefill_s: float) -> None:
         """Records that a request's prefill is to come."""
         self.computed(request_id)
+        self.appraisal = None
         self.pending[request_id] = prefill_s
         self.pending_s += prefill_s
 
     def computed(self, request_id: str) -> None:
         """Records that a request's prefill is done, or will not be done here."""
+        self.appraisal = None
         self.pending_s -= self.pending.pop(request_id, 0.0)
         if not self.pending:
             self.pending_s = 0.0  # rounding errors must not add up
