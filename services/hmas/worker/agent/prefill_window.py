@@ -6,7 +6,7 @@ bare one and the prompts in it. A running request keeps its TPOT if its further 
     budget = (instant at which its last token is due - now) / tokens that it has yet to produce
 
 with the length that is predicted of it. The window is the budget that all running requests have but the share
-`given_up` with the tightest ones, less a bare step: to keep the tightest too would leave more prompts late than it keeps
+`given_up` with the tightest ones, less a bare step: to keep those too would leave more prompts late than it keeps
 answers on pace. This is Niyama's dynamic chunking (§3.3) at the grain of grants, for engines with chunks of their own.
 """
 
