@@ -1,6 +1,6 @@
 """Requests without a known prompt are dispatched as they were before the mesh knew of prefixes and jobs: the digest was
-recorded by this very run. A change that is meant to alter the order records it anew, as the one by which a
-prompt's prefill is corrected by its own time alone."""
+recorded by this very run. A change that is meant to alter the order records it anew, as the one by which the
+prefill that may be pending follows the TPOT budgets of what runs."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -16,7 +16,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "6a7ddee5a29077804f5998fc51175750c6808c6df1ee721647de4c160b38a2ff"
+RECORDED = "2a2d73eeb55a20965ad9bd3d894ecb70a495079c3d9f7dd64e0c614be64900cd"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
@@ -32,10 +32,10 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
 # The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text.
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
-    ("smoke.yaml", "hmas"): (239, "5717af30338d4b22bf5f7459"),
-    ("overload.yaml", "hmas-plugin"): (98, "0396eefbdbe89e2492f26b6a"),
-    ("overload.yaml", "hmas-esg"): (98, "19f26b054e7be589d7e022de"),
-    ("faults.yaml", "hmas"): (444, "f946f8bb2b2c41665636ab78"),
+    ("smoke.yaml", "hmas"): (239, "bb6cb78ddb419447f257880b"),
+    ("overload.yaml", "hmas-plugin"): (98, "0468436a333d9542864bde21"),
+    ("overload.yaml", "hmas-esg"): (98, "e113ecd5ef4d084bb30088da"),
+    ("faults.yaml", "hmas"): (444, "a7a79f20546c0ff18fdd53d8"),
 }
 
 

@@ -18,7 +18,7 @@ from hmas.worker.agent.config import WorkerConfig
 
 PROFILE = builtin_profile("qwen3-32b-h100x2")
 # With so many seconds of prefill in advance, many wait in the engine while a burst fills it.
-AHEAD = [pytest.param(None, 2.0, id="memory plenty"), pytest.param(2500, 60.0, id="memory short")]
+AHEAD = [pytest.param(None, 4.0, id="memory plenty"), pytest.param(2500, 60.0, id="memory short")]
 
 
 def regulated(kv_blocks: int | None, prefill_window_s: float) -> tuple[Regulated, ...]:
