@@ -91,8 +91,8 @@ def beside(chromium: Any, shown: dict[str, bytes], shares: dict[str, float]) -> 
     page = chromium.new_page(viewport={"width": 2 * WIDTH, "height": 100})
     page.set_content(
         "<style>body{margin:0;display:flex;background:#fff;font:bold 18px system-ui,sans-serif}"
-        f"figure{{margin:0;width:{WIDTH}px}}figcaption{{padding:10px 14px}}img{{display:block}}"
-        "figure+figure{border-left:1px solid #d0d4da}</style>" + figures
+        f"figure{{margin:0;width:{WIDTH}px}}figcaption{{padding:10px 14px}}img{{display:block;box-sizing:border-box}}"
+        "figure+figure img{border-left:1px solid #d0d4da}</style>" + figures
     )
     picture: bytes = page.screenshot(full_page=True)
     page.close()
