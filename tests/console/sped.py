@@ -62,6 +62,8 @@ class SpedConsole:
     def __exit__(self, *raised: object) -> None:
         self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(10)
+        assert not self._thread.is_alive()
+        self._loop.close()
 
     async def _serve(self) -> None:
         feed = PageFeed(self.state, self._tick)
