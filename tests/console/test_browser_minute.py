@@ -1,6 +1,6 @@
 """The same overloaded minute without and with the mesh's scheduling, as the page Now shows it: the engines get requests
-as they come (`HMAS_MODE=observe`), and in the order of H-MAS. `HMAS_PICTURE` names the file for the picture of both, that
-of the README; without it the test is skipped."""
+as they come (`HMAS_MODE=observe`), and in the order of H-MAS. `HMAS_PICTURE` names the file for the picture of both,
+that of the README; without it the test is skipped."""
 
 import base64
 import html
