@@ -160,7 +160,7 @@ class QueueEntry:
     def engine_wait_s(self, prefill_s: float) -> float:
         """Returns which part of the `prefill_s` seconds from grant to first token the engine spent on other prompts: by
         the tokens that it computed of them and of this one, to which a step's own cost is added. By predicted seconds
-        it would be a share of what was learnt from such shares (ADR 41)."""
+        it would be a share of what was learnt from such shares (ADR 40)."""
         return prefill_s * self.others_tokens / (self.others_tokens + self.computed_tokens + STEP_TOKENS)
 
     @property
