@@ -104,3 +104,6 @@ def test_the_backlog_tells_how_late_first_tokens_come() -> None:
     late.prefill_s = 0.1
     backlog.remove(1.5, late, computed=True)
     assert backlog.wait_s == pytest.approx(0.4)
+    stalled = granted(backlog, 2, 400, 2.0)
+    backlog.remove(302.0, stalled, computed=True)
+    assert backlog.wait_s == 2.0

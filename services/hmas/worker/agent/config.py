@@ -72,6 +72,7 @@ class PrefillBacklogConfig:
     smoothing: float = 0.5  # weight of a new measurement against the old pace
     most_pace: float = 1000.0  # upper limit of a measurement
     wait_smoothing: float = 0.05  # weight of the newest first token in how late they come
+    most_wait_s: float = 2.0  # later than that is an engine that stood still, which tells nothing of the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

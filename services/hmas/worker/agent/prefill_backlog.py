@@ -64,5 +64,5 @@ class PrefillBacklog:
 
     def _see_wait(self, now_s: float, entry: QueueEntry) -> None:
         if entry.granted_s is not None:
-            wait_s = max(0.0, now_s - entry.granted_s - entry.prefill_s)
+            wait_s = min(self._config.most_wait_s, max(0.0, now_s - entry.granted_s - entry.prefill_s))
             self.wait_s += self._config.wait_smoothing * (wait_s - self.wait_s)

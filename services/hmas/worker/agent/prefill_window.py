@@ -29,7 +29,7 @@ class PrefillWindow:
 
     def __init__(self, config: PrefillWindowConfig) -> None:
         self._config = config
-        self._bare_s = inf
+        self._bare_s = 0.0  # none seen
         self._seen_s = -inf
         self._seconds = config.most_s
         self._worked_out_s = -inf
@@ -39,8 +39,8 @@ class PrefillWindow:
         """Learns from a measured step; one of 0 s tells that the engine did nothing."""
         if step_s <= 0.0:
             return
-        forgotten = 1.0 - exp(-(now_s - self._seen_s) / self._config.memory_s)
-        self._bare_s = min(step_s, self._bare_s + forgotten * (step_s - self._bare_s) if self._bare_s < inf else inf)
+        kept = exp(-(now_s - self._seen_s) / self._config.memory_s)
+        self._bare_s = min(step_s, step_s + kept * (self._bare_s - step_s))
         self._seen_s = now_s
 
     def seconds(self, now_s: float, running: Iterable[QueueEntry]) -> float:
@@ -51,10 +51,8 @@ class PrefillWindow:
         if now_s - self._worked_out_s < config.kept_s:
             return self._seconds
         self._worked_out_s = now_s
-        bare_s = self._bare_s if self._bare_s < inf else 0.0
-        budgets = [budget for entry in running if (budget := _budget_s(now_s, entry)) > bare_s]
-        budgets.sort()
-        free_s = budgets[int(config.given_up * len(budgets))] - bare_s if budgets else inf
+        budgets = sorted(budget for entry in running if (budget := _budget_s(now_s, entry)) > self._bare_s)
+        free_s = budgets[int(config.given_up * len(budgets))] - self._bare_s if budgets else inf
         self._seconds = min(config.most_s, max(config.least_s, free_s))
         return self._seconds
 
