@@ -2,6 +2,7 @@
 far too small for all prompts. The figures are printed."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ from hmas.engine.core.sequence import EngineRequest
 from hmas.engine.core.sequence import Sequence as Sequence_
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises, word_tokens
 from tests.engines.conftest import started
+from tests.engines.engine_server import free_port
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
 BLOCK, BLOCKS = 32, 110
 JOBS, AT_ONCE = 36, 14
+FLAGS = (
+    "--enable-prefix-caching", "--enable-prompt-tokens-details", "--block-size", str(BLOCK),
+    "--num-gpu-blocks-override", str(BLOCKS), "--max-num-seqs", "16",
+)  # fmt: skip
 PRESSED = 0.1  # how far hits of emulated engines may be from real ones where memory is far too small
 STALE_S = 2.0  # after which a promise from before a reset is not made any more
 
@@ -30,13 +36,23 @@ class _Engine(VllmServer):
         return super().env() | {"VLLM_SERVER_DEV_MODE": "1"}
 
 
+class _Publishing(_Engine):
+    """One that publishes the events of its KV cache."""
+
+    def __init__(self, environment: EngineEnvironment, folder: Path) -> None:
+        self.events_port, self.replay_port = free_port(), free_port()
+        events = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{self.events_port}",
+            "replay_endpoint": f"tcp://*:{self.replay_port}",
+        }
+        super().__init__(environment, folder, *FLAGS, "--kv-events-config", json.dumps(events))
+
+
 @pytest.fixture(scope="module")
 def engines(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[VllmServer]]:
-    flags = (
-        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--block-size", str(BLOCK),
-        "--num-gpu-blocks-override", str(BLOCKS), "--max-num-seqs", "16",
-    )  # fmt: skip
-    first, second = (_Engine(environment, tmp_path_factory.mktemp(name), *flags) for name in ("one", "two"))
+    first, second = (_Engine(environment, tmp_path_factory.mktemp(name), *FLAGS) for name in ("one", "two"))
     with started(first), started(second):
         yield [first, second]
 
@@ -179,3 +195,46 @@ async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequ
     told("over a reset", calls)
     assert len(firsts) >= 5, "most had ended before the reset"
     assert late <= 2 * STALE_S
+
+
+@pytest.fixture(scope="module")
+def publishing(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Publishing]:
+    engine = _Publishing(environment, tmp_path_factory.mktemp("publishing"))
+    with started(engine):
+        yield engine
+
+
+@pytest.fixture
+def followed(publishing: _Publishing, tmp_path: Path, start_mesh: Callable[..., Any]) -> Iterator[Any]:
+    env = {
+        "HMAS_KV_EVENTS": f"tcp://{{host}}:{publishing.events_port}",
+        "HMAS_KV_EVENTS_REPLAY": f"tcp://{{host}}:{publishing.replay_port}",
+    }
+    with start_mesh(tmp_path, "--engine", publishing.url, env=env) as running:
+        yield running
+
+
+async def test_promises_are_kept_under_pressure_with_counted_events(followed: Any, loops: Loops) -> None:
+    async with client_of(followed.url) as client:
+        calls = await jobs(client.chat.completions.create, loops, range(300, 300 + JOBS), AT_ONCE // 2, "counted-")
+    await learn_promises(followed, calls)
+    kept = told("with counted events", calls)
+    assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
+    print(f"\nkept: {kept:.1%} (goal 99 %)")
+    assert kept >= 0.97  # as above
+
+
+async def test_with_events_no_promise_outlives_a_reset(followed: Any, publishing: _Publishing, loops: Loops) -> None:
+    """The engine is idle, because vLLM clears its cache only then. It tells of it with its next step, which is that of
+    the first call that comes."""
+    async with client_of(followed.url) as client:
+        create = client.chat.completions.create
+        short = Loops(seed=3, stages=2, pause_s=0.01, body=loops.body)
+        before = await jobs(create, short, range(400, 403), 3, "before-")
+        assert (await asyncio.to_thread(publishing.ask, "/reset_prefix_cache", {})).status_code == 200
+        await jobs(create, Loops(seed=4, stages=1, pause_s=0.01, body=loops.body), range(1), 1, "first-")
+        after = await jobs(create, short, range(400, 403), 3, "after-")  # the same prompts again
+    await learn_promises(followed, [*before, *after])
+    firsts = [call for call in after if call.name.endswith("-0")]
+    assert [(c.promised, c.cached) for c in firsts] == [(0, 0)] * 3
+    assert all(c.kept for c in after)

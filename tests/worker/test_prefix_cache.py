@@ -7,7 +7,7 @@ from hmas.contracts.execution import Ended
 from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
-from hmas.contracts.worker import EngineWentDown
+from hmas.contracts.worker import EngineWentDown, KvCacheCounted
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import PrefixCacheConfig
 from hmas.worker.agent.prefix_cache import CachePromise, PrefixCache
@@ -198,3 +198,82 @@ def test_a_suspected_engine_comes_last_whatever_it_holds() -> None:
     agent.state.fleet["e1"].suspect(0.0)
     agent.state.fleet["e1"].held_until_s = 0.0
     assert _placed(agent, _asking("b", 1, 2, 3, 4)) == "e2"
+
+
+# --- where the engine's own events are counted
+
+
+def _counted(capacity: int, *chains: PrefixChain) -> PrefixCache:
+    """Returns a cache of blocks of 10 tokens, of which the engine counts what these prompts have left there."""
+    cache = _cache(spare_blocks=0)
+    cache.block = 10
+    cache.counted(0, 0, 0)
+    for i, chain in enumerate(chains):
+        cache.hold(chain, capacity)
+        blocks = chain.ends[-1] // 10
+        cache.counted((i + 1) * blocks, blocks, 0)
+        cache.release(chain)
+    return cache
+
+
+def test_what_the_engine_removed_is_gone_those_used_longest_ago_first() -> None:
+    cache = _counted(10_000, _chain(1, 2), _chain(3, 4))
+    cache.counted(400 - 150, 0, 150)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [500, 2000]
+    cache.counted(400 - 250, 0, 100)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [0, 1500]
+
+
+def test_what_the_engine_did_not_remove_stays() -> None:
+    """An engine has its count of what is there: the worker's own idea of the room for prompts does not matter."""
+    cache = _counted(4_100, _chain(1, 2), _chain(3, 4))
+    cache.promise(_chain(9), 4_100, growth=2_000)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 2000]
+
+
+def test_what_granted_prompts_will_displace_is_not_promised_to_the_next() -> None:
+    cache = _counted(4_000, _chain(1, 2), _chain(3, 4))
+    cache.hold(_chain(5), 4_000)  # 1,000 tokens that the engine has not computed yet
+    assert cache.promise(_chain(1, 2), 4_000).tokens == 990 // 10 * 10
+    cache.counted(300, 0, 100)
+    cache.counted(400, 100, 0)  # as expected: nothing more goes
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [990 // 10 * 10, 2000]
+
+
+def test_no_more_is_held_than_the_engine_has() -> None:
+    """Others have used the engine meanwhile, or a last block was not full."""
+    cache = _counted(10_000, _chain(1, 2), _chain(3, 4))
+    cache.counted(300, 0, 0)
+    cache.promise(_chain(9), 10_000)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [1000, 2000]
+
+
+def test_removals_of_what_the_worker_does_not_know_cost_nothing() -> None:
+    cache = _counted(10_000, _chain(1, 2), _chain(3, 4))
+    cache.counted(900, 500, 0)  # by strangers
+    cache.counted(700, 0, 200)
+    assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 2000]
+
+
+def test_without_the_count_the_model_goes_by_feedback_as_before() -> None:
+    plain, lost = _cache(), _counted(4_000)
+    plain.block = 10
+    lost.counted(None, 0, 0)
+    for cache in (plain, lost):
+        for chain in (_chain(1, 2), _chain(3, 4), _chain(5)):
+            cache.hold(chain, 4000)
+            cache.ended(chain, chain.ends[-1], 105, 4000)
+            cache.release(chain)
+    assert [plain.held(_chain(n)) for n in (1, 3, 5)] == [lost.held(_chain(n)) for n in (1, 3, 5)]
+
+
+def test_the_agent_takes_over_counts_and_clears() -> None:
+    worker = Scripted(CONFIG, engine("e1"), engine("e2"))
+    worker.submit(0.0, replace(request("a"), prefix=_chain(1, 2)))
+    name = worker.grants["a"].engine
+    worker.step(0.1, KvCacheCounted(engine=name, blocks=500, stored=500))
+    cache = worker.state.fleet[name].prefix
+    assert cache.held(_chain(1, 2)) > 0
+    worker.step(0.2, KvCacheCounted(engine=name, blocks=0, cleared=True))
+    worker.step(0.2, KvCacheCounted(engine="gone", blocks=1))
+    assert cache.held(_chain(1, 2)) == 0

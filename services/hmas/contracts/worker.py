@@ -57,6 +57,18 @@ class EngineSampled:
     paced: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvCacheCounted:
+    """What an engine's own events say of its KV cache: the `blocks` with cached content, None while nobody knows; how
+    many were `stored` and `removed` since the last such event; and whether, before these, all were `cleared`."""
+
+    engine: str
+    blocks: int | None
+    stored: int = 0
+    removed: int = 0
+    cleared: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class EngineWentUp:
     info: EngineInfo
@@ -106,6 +118,7 @@ WorkerEvent = (
     | FromGateway
     | GatewayLost
     | EngineSampled
+    | KvCacheCounted
     | EngineWentUp
     | EngineWentDown
     | EngineLeft

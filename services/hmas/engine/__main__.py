@@ -17,6 +17,7 @@ from hmas.engine.core.profile import (
     builtin_profiles,
     parse_profiles,
 )
+from hmas.engine.kv_events import KvPublisherConfig
 from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
 
@@ -54,6 +55,12 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--output-sigma", type=float, default=1.0, help="standard deviation of the log of those lengths")
     p.add_argument("--seed", type=int, default=0, help="seed of those lengths; each depends on prompt and seed alone")
+    p.add_argument(
+        "--kv-events-config",
+        type=KvPublisherConfig.parse,
+        help='publishes the events of the KV cache, such as {"endpoint": "tcp://*:5557", "replay_endpoint": '
+        '"tcp://*:5558"}',
+    )
     p.add_argument("--shutdown-grace-s", type=int, default=5, help="seconds for which streams go on after SIGTERM")
     return p
 
@@ -87,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"engine: {error}", file=sys.stderr)
         return 2
     length = OutputLength(args.output_median, args.output_sigma, args.seed)
-    app = EngineServer(profile, args.served_model_name or profile.name, length)
+    app = EngineServer(profile, args.served_model_name or profile.name, length, args.kv_events_config)
     config = uvicorn.Config(
         app,
         host=args.host,

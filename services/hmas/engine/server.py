@@ -22,6 +22,7 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
+from hmas.engine.kv_events import KvEventsPublisher, KvPublisherConfig
 from hmas.engine.list_answers import ListAnswer
 from hmas.engine.metrics import EngineTelemetry
 from hmas.engine.named_answers import MessageAnswer, ResponseAnswer, anthropic_error
@@ -53,7 +54,14 @@ JSON = (b"content-type", b"application/json")
 class EngineServer:
     """The ASGI application of one emulated engine."""
 
-    def __init__(self, profile: EngineProfile, model: str, length: OutputLength | None = None) -> None:
+    def __init__(
+        self,
+        profile: EngineProfile,
+        model: str,
+        length: OutputLength | None = None,
+        kv_events: KvPublisherConfig | None = None,
+    ) -> None:
+        self._publisher = KvEventsPublisher(kv_events, profile.limits.block_size) if kv_events is not None else None
         self.core = EngineCore(profile)
         self.telemetry = EngineTelemetry(self.core, model)
         self._model = model
@@ -71,6 +79,7 @@ class EngineServer:
             ("GET", "/metrics"): self._metrics,
             ("POST", TOKENIZE_PATH): self._tokenize,
             ("POST", COUNT_PATH): self._count_tokens,
+            ("POST", "/reset_prefix_cache"): self._reset_prefix_cache,
             ("GET", "/hmas/lag"): self._lag,
             ("DELETE", "/hmas/lag"): self._reset_lag,
             ("GET", "/hmas/requests"): self._requests,
@@ -80,7 +89,8 @@ class EngineServer:
     def stepper(self) -> Stepper:
         """The step loop; it is created on first use, inside the running event loop."""
         if self._stepper is None:
-            self._stepper = Stepper(self.core, get_running_loop(), self.telemetry)
+            publish = self._publisher.publish if self._publisher is not None else None
+            self._stepper = Stepper(self.core, get_running_loop(), self.telemetry, publish)
         return self._stepper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,9 +115,13 @@ class EngineServer:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        if self._publisher is not None:
+            await self._publisher.start()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         self.stepper.stop()
+        if self._publisher is not None:
+            self._publisher.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _generate(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
@@ -222,6 +236,10 @@ class EngineServer:
     def _reset_lag(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         self.stepper.lag.reset()
         return 204, b"", JSON
+
+    def _reset_prefix_cache(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
+        """As in vLLM's development mode, but that it says whether it could."""
+        return 200 if self.stepper.reset_cache() else 409, b"", JSON
 
     def _requests(self, _: bytes) -> tuple[int, bytes, tuple[bytes, bytes]]:
         return 200, orjson.dumps({"requests": list(self.telemetry.records)}), JSON

@@ -2,11 +2,13 @@
 
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic
 from typing import Protocol
 
 from hmas.engine.core import EngineCore
+from hmas.engine.core.kv_cache import CacheEvent
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.histogram import RecentValues
 from hmas.engine.metrics import EngineTelemetry
@@ -44,11 +46,20 @@ class Stepper:
 
     A step begins at the due end of the step before, not when that end was noticed, so that lag never accumulates. The
     tokens of a step are written while the next one runs. `lag` records the time from a step's due end until its last
-    token was written.
+    token was written. `kv_events` gets what happened to the KV cache after each step.
     """
 
-    def __init__(self, core: EngineCore, loop: AbstractEventLoop, telemetry: EngineTelemetry) -> None:
+    def __init__(
+        self,
+        core: EngineCore,
+        loop: AbstractEventLoop,
+        telemetry: EngineTelemetry,
+        kv_events: Callable[[list[CacheEvent]], None] | None = None,
+    ) -> None:
         self.core = core
+        self._kv_events = kv_events
+        if kv_events is not None:
+            core.kv.journal = []
         self.lag = RecentValues(LAG_WINDOW)
         self._loop = loop
         self._telemetry = telemetry
@@ -73,6 +84,18 @@ class Stepper:
         if self.core.abort(request_id):
             del self._sinks[request_id]
             self._paused_s.pop(request_id, None)
+
+    def reset_cache(self) -> bool:
+        """Drops what the prefix cache holds, unless something runs; returns whether it did."""
+        done = self.core.kv.reset()
+        self._publish()
+        return done
+
+    def _publish(self) -> None:
+        journal = self.core.kv.journal
+        if journal and self._kv_events is not None:
+            self._kv_events(journal)
+            self.core.kv.journal = []
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -109,6 +132,7 @@ class Stepper:
         self._writing = Writing(tokens, result.finished, due_s, due_s - self._last_end_s, decoded)
         self._last_end_s = due_s
         self._begin(due_s)
+        self._publish()
         self._write(SLICE)
 
     def _write(self, most: int | None) -> None:

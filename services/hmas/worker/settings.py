@@ -12,10 +12,13 @@ from pydantic_settings import NoDecode
 from hmas.contracts.cadences import LIVE
 from hmas.runtime.security import on_loopback
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
+from hmas.worker.adapters.kv_events import KvEventsConfig
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
+
+KV_EVENTS = r"^(tcp://[^:/*]+:[0-9]+)?$"
 
 
 class EngineSettings(BaseModel):
@@ -38,6 +41,8 @@ class EngineSettings(BaseModel):
     kv_capacity_tokens: int | None = Field(None, gt=0)
     priority: Priority = "auto"
     control_block: Path | None = None
+    kv_events: str = Field("", pattern=KV_EVENTS)
+    kv_events_replay: str = Field("", pattern=KV_EVENTS)
     api_key_file: Path | None = None
     admin_key_file: Path | None = None
 
@@ -59,8 +64,8 @@ class WorkerSettings(RuntimeSettings):
     )
     engines: Annotated[tuple[EngineSettings, ...] | DnsSource | FileSource | KubernetesSource, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
-        "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, api_key_file, "
-        f"admin_key_file, advertise_url); or one source of engines that come and go: {SOURCES}"
+        "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, kv_events, kv_events_replay, "
+        f"api_key_file, admin_key_file, advertise_url); or one source of engines that come and go: {SOURCES}"
     )
     discovery_period_s: float = Field(
         2.0, gt=0, description="Seconds between two reads of a DNS name or of a file of engines"
@@ -90,6 +95,15 @@ class WorkerSettings(RuntimeSettings):
     control_block_dir: Path | None = Field(
         None,
         description="Folder of the control blocks for vLLM's scheduler plug-in: one file per engine, named after it",
+    )
+    kv_events: str = Field(
+        "",
+        pattern=KV_EVENTS,
+        description="Address at which engines without a `kv_events` of their own publish the events of their KV cache "
+        "(vLLM's `--kv-events-config`), such as tcp://{host}:5557 with {host} for the engine's; if unset, they do not",
+    )
+    kv_events_replay: str = Field(
+        "", pattern=KV_EVENTS, description="Address at which they replay these events, such as tcp://{host}:5558"
     )
     stream_host: str = Field("127.0.0.1", description="Address on which the worker listens for gateways")
     stream_port: int = Field(
@@ -190,8 +204,17 @@ class WorkerSettings(RuntimeSettings):
             admin_key=_read_key(engine.admin_key_file),
             priority=engine.priority,
             control_block=engine.control_block or block,
+            kv_events=self._kv_events(engine),
             scrape_period_s=self.scrape_period_s,
         )
+
+    def _kv_events(self, engine: EngineSettings) -> KvEventsConfig | None:
+        url = engine.kv_events or self.kv_events
+        replay_url = engine.kv_events_replay or self.kv_events_replay
+        host = urlsplit(engine.url).hostname or ""
+        if not url:
+            return None
+        return KvEventsConfig(url=url.replace("{host}", host), replay_url=replay_url.replace("{host}", host))
 
     def unreachable_engines(self) -> tuple[EngineSettings, ...]:
         """Returns the engines that gateways on other hosts are invited to but cannot reach."""

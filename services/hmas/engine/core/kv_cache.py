@@ -36,6 +36,7 @@ class PrefixMatch:
 
 
 NO_MATCH = PrefixMatch()
+CacheEvent = tuple[str, list[int]]  # stored, removed or cleared; the hashes of the blocks
 
 
 class KvCache:
@@ -51,6 +52,11 @@ class KvCache:
         self._queue: OrderedDict[int | _Run, None] = OrderedDict({first: None})
         self._refs: dict[int, int] = {}  # cached hash -> sequences that hold it; 0 while in the free queue
         self._own: dict[str, _Run] = {}
+        self.journal: list[CacheEvent] | None = None  # what happened to cached blocks, if somebody reads and empties it
+
+    def _note(self, kind: str, block: int) -> None:
+        if self.journal is not None:
+            self.journal.append((kind, [block]))
 
     def blocks_of(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -96,6 +102,7 @@ class KvCache:
             entry = next(iter(self._queue))
             if not isinstance(entry, _Run):
                 del self._refs[entry]
+                self._note("removed", entry)
                 count -= 1
             elif entry.count > count:
                 entry.count -= count
@@ -121,6 +128,7 @@ class KvCache:
         for h in hashes[seq.hashed : full]:
             if h not in self._refs:
                 self._refs[h] = 1
+                self._note("stored", h)
                 seq.shared.append(h)
         seq.hashed = max(seq.hashed, full)
 
@@ -152,6 +160,16 @@ class KvCache:
         run = self._own.pop(seq.id, None)
         if run is not None:
             run.owner = None
+
+    def reset(self) -> bool:
+        """Drops all that is cached, unless a sequence runs or may resume; returns whether it did, as vLLM does."""
+        if self.free < self.num_blocks or self._own:
+            return False
+        self._refs.clear()
+        self._queue = OrderedDict({_Run(self.num_blocks): None})
+        if self.journal is not None:
+            self.journal.append(("cleared", []))
+        return True
 
     def check(self) -> None:
         """Asserts that the free queue and the counters agree (for tests)."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hmas.contracts.execution import Ended
-from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp, KvCacheCounted
 
-EngineEvent = EngineWentUp | EngineWentDown | EngineSampled
+EngineEvent = EngineWentUp | EngineWentDown | EngineSampled | KvCacheCounted
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
+from hmas.worker.adapters.kv_events import KvEvents, KvEventsConfig
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.priority import TOP_LEVEL, sglang_level, vllm_priority
 from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
@@ -37,7 +38,7 @@ class OpenAiHttpConfig:
     `priority`: whose convention the integer priority of requests follows: `vllm` (lower first) or `sglang` (higher
     first); `off` sends none, and `auto` goes by what the engine reports, which only SGLang does. `control_block`: file
     shared with H-MAS's scheduler plug-in in vLLM; None: not used. `admin_key`: sent to admin paths in place of
-    `api_key`.
+    `api_key`. `kv_events`: where the engine publishes the events of its KV cache; None: it does not.
     """
 
     facts: EngineFacts
@@ -46,6 +47,7 @@ class OpenAiHttpConfig:
     admin_key: str = field(default="", repr=False)
     priority: Priority = "auto"
     control_block: Path | None = None
+    kv_events: KvEventsConfig | None = None
     probe_period_s: float = 1.0
     reprobe_s: float = 0.05  # time until an engine that is suspected or down is checked again
     rewatch_s: float = 1.0  # time until a watch that ended by an error begins anew
@@ -74,6 +76,7 @@ class OpenAiHttpAdapter:
         if config.control_block:
             self._bridge = ControlBlockBridge(self.name, config.control_block, config.steering)
         self._cap = SglangCap(self.name, self._monitor.post, config.steering)
+        self._kv_events = KvEvents(self.name, config.kv_events, post) if config.kv_events else None
         self._runs: dict[int, GrantedRun] = {}  # by identity
         self._suspected = asyncio.Event()  # makes the next health check come at once
         self._sample_due = asyncio.Event()  # makes the next sample come at once
@@ -109,6 +112,8 @@ class OpenAiHttpAdapter:
                     tasks.create_task(self._cap.run())
                     if self._bridge is not None:
                         tasks.create_task(self._bridge.run())
+                    if self._kv_events is not None:
+                        tasks.create_task(self._kv_events.run())
             except* Exception as errors:
                 log.exception("engine_watch_failed", engine=self.name)
                 self._breaker.trip(time.monotonic())

@@ -28,6 +28,7 @@ from hmas.contracts.worker import (
     GatewayConnected,
     GatewayLost,
     HeartbeatDue,
+    KvCacheCounted,
     LayoutSwitched,
     WorkerEffect,
     WorkerEvent,
@@ -88,6 +89,8 @@ class WorkerAgent:
                 return regulation.on_cycle(state)
             case EngineSampled():
                 engine_events.on_sampled(state, event)
+            case KvCacheCounted():
+                engine_events.on_counted(state, event)
             case TopologyReceived():
                 return regulation.on_topology(state, event)
             case TupleReceived():

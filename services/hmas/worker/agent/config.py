@@ -97,7 +97,8 @@ class PrefixCacheConfig:
     `lately`: share of what is held that may have been used since, for a beginning that is gone to mean that the cache
     was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it
     rises by that, to `max_room`, where more is found than was promised. From the share `proof` of what is held on, what
-    is missing proves that all that is older is gone.
+    is missing proves that all that is older is gone. `spare_blocks`: where the engine's events are counted, so many
+    blocks more may be held than there are, as prompts share blocks and end within them.
     """
 
     max_nodes: int = 65_536
@@ -110,6 +111,7 @@ class PrefixCacheConfig:
     min_room: float = 0.2
     max_room: float = 1.1
     proof: float = 0.1
+    spare_blocks: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from hmas.contracts.worker import (
     EngineSuspected,
     EngineWentDown,
     EngineWentUp,
+    KvCacheCounted,
     ReleaseEngine,
     ToGateway,
     WorkerEffect,
@@ -194,6 +195,15 @@ def _another(state: AgentState, entry: QueueEntry) -> bool:
     lost = (*entry.tried, state.fleet[entry.engine].start_id)
     hopeful = (e for e in state.up if e.start_id not in lost and not e.suspected)
     return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
+
+
+def on_counted(state: AgentState, event: KvCacheCounted) -> None:
+    """Takes over what an engine's own events say of its cache."""
+    engine = state.fleet.get(event.engine)
+    if engine is not None:
+        if event.cleared:
+            engine.prefix.clear()
+        engine.prefix.counted(event.blocks, event.stored, event.removed)
 
 
 def on_sampled(state: AgentState, event: EngineSampled) -> None:

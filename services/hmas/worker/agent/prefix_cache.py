@@ -9,6 +9,11 @@ What an engine reports corrects it. The prompt tokens that it counts make the en
 is needed. Promised tokens that were not there prove that what was used before that is gone, too; where even the
 beginning is missing, though it was used lately, the cache was reset. `trust` follows the share of the promised tokens
 that was there: an engine without a prefix cache soon promises nothing.
+
+Where the engine's own events are counted, the count corrects it, too. What was removed is cut where the model holds
+more than the engine; what granted prompts will displace when they are computed is taken away beforehand, and these
+removals are then expected; and nothing is held beyond what is cached and owed. As the events say when blocks go, a last
+block that is not full is taken to be free at once, as vLLM has it; without them it is displaced in its turn.
 """
 
 from collections import OrderedDict
@@ -53,7 +58,10 @@ class PrefixCache:
     """The worker's idea of one engine's prefix cache. `trust` is in [0, 1]; `answers` is the share of an answer that
     the next prompt repeats token by token."""
 
-    __slots__ = ("_config", "_parts", "_room", "_stamp", "_tokens", "_tokens_each", "answers", "block", "trust")
+    __slots__ = (
+        "_cached", "_config", "_expected", "_owed", "_parts", "_room", "_running", "_stamp", "_tokens", "_tokens_each",
+        "answers", "block", "trust",
+    )  # fmt: skip
 
     def __init__(self, config: PrefixCacheConfig) -> None:
         self._config = config
@@ -63,6 +71,10 @@ class PrefixCache:
         self._stamp = 0.0  # tokens used since the beginning
         self._room = 1.0  # share of the memory that prompts have, by what promises came to
         self._tokens_each = 1.0  # true tokens of an estimated one
+        self._cached: float | None = None  # tokens in the cache by the engine's events, None while unknown
+        self._owed = 0.0  # tokens of granted prompts that are not in that count yet
+        self._expected = 0.0  # tokens that were displaced here before the engine did
+        self._running = 0  # granted requests that have not ended
         self.block = 1  # tokens in a block, of which only full ones are found
         self.trust = self.answers = 1.0
 
@@ -102,13 +114,13 @@ class PrefixCache:
 
     def hold(self, chain: PrefixChain, capacity_tokens: int) -> None:
         """Records that the prompt is computed here."""
-        nodes, ends, begin, end = chain.nodes, chain.ends, 0.0, 0
+        nodes, ends, begin, end, before = chain.nodes, chain.ends, 0.0, 0, self._tokens
         for i, node in enumerate(nodes):
             part = self._parts.get(node)
             if part is None:
                 answer = self._parts.get(~nodes[i - 1]) if i and self.answers >= self._config.repeated else None
                 if answer is not None:  # it is a part of this prompt now, but for its last block, which was not full
-                    rest = self.block if answer.end % self.block else 0
+                    rest = self.block if answer.end % self.block and self._cached is None else 0
                     self._tokens += min(0.0, rest - answer.left)
                     answer.left, answer.end = min(answer.left, rest), begin
                 tokens = (ends[i] - end) * self._tokens_each
@@ -119,6 +131,8 @@ class PrefixCache:
                 part.left = part.tokens
             part.runs += 1
             begin, end = part.end, ends[i]
+        self._running += 1
+        self._owed += max(0.0, self._tokens - before)
         self._use(chain)
         self._displace(capacity_tokens, 0)
 
@@ -143,7 +157,8 @@ class PrefixCache:
         last = self._parts.pop(~nodes[-1], None)
         self._tokens -= 0.0 if last is None else last.left
         end = prompt_tokens + max(0, output_tokens - 1)  # the last token of an answer is not computed
-        taken = -(-end // self.block) * self.block - prompt_tokens
+        full = -(-end // self.block) if self._cached is None else end // self.block
+        taken = max(0, full * self.block - prompt_tokens)
         self._parts[~nodes[-1]] = _Part(end, taken, taken, 0.0)
         self._tokens += taken
         self._use(chain)
@@ -151,6 +166,9 @@ class PrefixCache:
 
     def release(self, chain: PrefixChain) -> None:
         """Records that a request whose prompt was held does not run here any more."""
+        self._running = max(0, self._running - (1 if chain.nodes else 0))
+        if not self._running:
+            self._owed = self._expected = 0.0
         for node in chain.nodes:
             part = self._parts.get(node)
             if part is not None and part.runs:
@@ -170,11 +188,24 @@ class PrefixCache:
                 part.used = self._stamp
 
     def _displace(self, capacity_tokens: int, growth: float) -> None:
-        capacity = (capacity_tokens or self._config.capacity_tokens) * self._room - growth
+        capacity = capacity_tokens or self._config.capacity_tokens
+        if self._cached is None:
+            self._cut(capacity * self._room - growth)
+            return
+        partly = 0.5 * self.block * self._running  # last blocks of those that run
+        coming = self._cached + self._owed + partly - capacity - self._expected
+        if coming > 0.0:
+            before = self._tokens
+            self._cut(before - coming)
+            self._expected += before - self._tokens
+        self._cut(self._cached + self._owed - self._expected + self._config.spare_blocks * self.block)
+
+    def _cut(self, most: float) -> None:
+        """Displaces what was used longest ago, until `most` tokens are held."""
         parts, running = self._parts, 0
-        while running < len(parts) and (self._tokens > capacity or len(parts) > self._config.max_nodes):
+        while running < len(parts) and (self._tokens > most or len(parts) > self._config.max_nodes):
             node, part = next(iter(parts.items()))
-            over = self._tokens - capacity
+            over = self._tokens - most
             if part.runs:
                 running += 1
                 parts.move_to_end(node)
@@ -184,6 +215,19 @@ class PrefixCache:
             else:
                 self._tokens -= part.left
                 del parts[node]
+
+    def counted(self, blocks: int | None, stored: int, removed: int) -> None:
+        """Takes over what the engine's events say: the blocks in its cache, None while nobody knows, and how many were
+        stored and removed since it was told last."""
+        if blocks is None:
+            self._cached, self._owed, self._expected = None, 0.0, 0.0
+            return
+        self._cached = float(blocks * self.block)
+        self._owed = max(0.0, self._owed - stored * self.block)
+        gone = max(0.0, removed * self.block - self._expected)
+        self._expected = min(max(0.0, self._expected - removed * self.block), self._owed)
+        if gone > 0.0:
+            self._cut(max(self._cached, self._tokens - gone))
 
     def learn(self, promise: CachePromise, cached: int) -> None:
         """Takes over what the engine reports: `cached` tokens of a prompt of which it was taken to hold `promise`."""
@@ -218,4 +262,4 @@ class PrefixCache:
     def clear(self) -> None:
         """Forgets everything: the engine was restarted, or says that its cache was."""
         self._parts.clear()
-        self._tokens = 0.0
+        self._tokens = self._owed = self._expected = 0.0
