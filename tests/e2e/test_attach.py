@@ -23,6 +23,10 @@ def ask(mesh: Any, model: str) -> str:
         return client.chat.completions.create(model=model, messages=messages, max_tokens=2).model
 
 
+def models(mesh: RunningMesh) -> list[str]:
+    return [card["id"] for card in httpx.get(f"{mesh.url}/v1/models").json()["data"]]
+
+
 def served(url: str) -> float:
     return metric(url, "vllm:request_success_total")
 
@@ -37,17 +41,17 @@ async def test_engines_of_two_models_one_of_them_late(tmp_path: Path, start_mesh
         late = f"http://127.0.0.1:{free_port()}"
         await eventually(lambda: is_healthy(qwen) and is_healthy(llama), 60)
         with start_mesh(tmp_path / "mesh", "--engine", qwen, "--engine", llama, "--engine", late) as mesh:
-            listed = httpx.get(f"{mesh.url}/v1/models").json()["data"]
-            assert [card["id"] for card in listed] == ["llama", "qwen"]
+            assert models(mesh) == ["llama", "qwen"]
             assert [ask(mesh, model) for model in ("qwen", "llama", "llama")] == ["qwen", "llama", "llama"]
             assert (served(qwen), served(llama)) == (1, 2)
             with pytest.raises(openai.NotFoundError, match="the model `gpt` does not exist"):
                 ask(mesh, "gpt")
             assert f"{late} cannot be used yet" in mesh.output.read_text()
-            farm.start(1, "llama", int(late.rpartition(":")[2]))  # although it was expected to serve the first's model
-            await eventually(lambda: "engine_serves_another_model" in mesh.output.read_text(), 30)
-            assert [ask(mesh, "qwen") for _ in range(5)] == ["qwen"] * 5
-            assert (served(qwen), served(late)) == (6, 0)
+            farm.start(1, "third", int(late.rpartition(":")[2]))
+            await eventually(lambda: models(mesh) == ["llama", "qwen", "third"], 60)
+            assert [ask(mesh, model) for model in ("qwen", "third", "third")] == ["qwen", "third", "third"]
+            assert (served(qwen), served(llama), served(late)) == (2, 2, 2)
+            assert f"{late} serves third" in mesh.output.read_text()
 
 
 async def test_an_engine_may_come_after_a_mesh_that_knows_its_model(tmp_path: Path, start_mesh: Any) -> None:

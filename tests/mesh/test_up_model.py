@@ -5,8 +5,10 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -14,9 +16,23 @@ from hmas.mesh import up
 from hmas.mesh.nats_server import free_port
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import make_plan
+from hmas.mesh.supervisor import Mesh
 from hmas.mesh.up import NotUp, with_model
+from tests.conftest import eventually
 
 ABSENT = "http://127.0.0.1:9"
+
+
+class NamedMesh:
+    """What `name_late` sees of a mesh."""
+
+    def __init__(self) -> None:
+        self.options = MeshOptions()
+        self.served: dict[str, str] = {}
+
+    async def serve_model(self, engine_url: str, model: str) -> None:
+        self.served[engine_url] = model
+        self.options = replace(self.options, unnamed=self.options.unnamed - {engine_url})
 
 
 @pytest.fixture
@@ -64,8 +80,9 @@ def test_the_first_engine_that_answers_names_the_model_of_those_that_do_not(engi
     for urls in ((engine, ABSENT), (ABSENT, engine)):
         options = with_model(MeshOptions(engine_urls=urls), said.append)
         assert [options.pool_of(url) for url in urls] == ["qwen", "qwen"]
+        assert options.unnamed == {ABSENT}
     assert len(said) == 2
-    assert all(ABSENT in line and "once it serves qwen" in line for line in said)
+    assert all(ABSENT in line and "once it does" in line for line in said)
     assert with_model(MeshOptions(engine_urls=(engine,), model="mine")).pool == "mine"
     assert with_model(MeshOptions()).pool == "emulated"
 
@@ -81,6 +98,27 @@ def test_engines_of_several_models_are_pools_of_one_mesh(tmp_path: Path) -> None
         (e["HMAS_POOL"], e["HMAS_ALIASES"], [x["url"] for x in json.loads(e["HMAS_ENGINES"])]) for e in environments
     ]
     assert told == [("one", "small", [a, c]), ("two", "big", [b])]
+
+
+def test_an_engine_whose_model_nobody_knows_has_a_worker_of_its_own(tmp_path: Path) -> None:
+    a, b, c = (f"http://127.0.0.1:{port}" for port in (1, 2, 3))
+    options = MeshOptions(
+        engine_urls=(a, b, c), model="one", unnamed=frozenset({b}), workers=1, nats_url="nats://127.0.0.1:9",
+        data_dir=tmp_path,
+    )  # fmt: skip
+    assert list(make_plan(options).attached.values()) == [(a, c), (b,)]
+
+
+async def test_what_names_its_model_late_is_told_to_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "ASK_EVERY_S", 0.01)
+    mesh = NamedMesh()
+    with listing("qwen") as early, listing("llama", status=401) as locked:
+        mesh.options = MeshOptions(unnamed=frozenset({early, locked, ABSENT}))
+        naming = asyncio.create_task(up.name_late(cast(Mesh, mesh)))
+        await eventually(lambda: mesh.served == {early: "qwen"}, 5)
+        assert not naming.done()
+        mesh.options = MeshOptions()
+        await asyncio.wait_for(naming, 5)
 
 
 def test_an_engine_that_does_not_answer_is_named_with_advice() -> None:

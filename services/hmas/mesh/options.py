@@ -12,15 +12,16 @@ class MeshOptions:
     """The options of an embedded mesh. Without `engine_urls`, `emulated` emulated engines are started.
 
     `replay` accepts the load generator's `hmas_replay` field, which fixes output lengths; a mesh that serves real
-    clients must leave it off. `models` has the models of those engines that serve another one than `model`, by URL. An
-    alias is a name of `model`, or NAME=MODEL. `engine_urls` may have one source of engines in the place of URLs, which
-    `workers` workers share (0: two).
+    clients must leave it off. `models` has the models of those engines that serve another one than `model`, by URL;
+    of those in `unnamed` nobody knows yet. An alias is a name of `model`, or NAME=MODEL. `engine_urls` may have one
+    source of engines in the place of URLs, which `workers` workers share (0: two).
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     model: str = ""
     models: dict[str, str] = field(default_factory=dict)
+    unnamed: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     engine_urls: tuple[str, ...] = ()
     engine_api_key_file: Path | None = None

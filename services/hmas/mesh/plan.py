@@ -189,7 +189,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         build.service(service, service, own | (_meta(options, gateway_url) if service == "meta" else {}))
     workers = {f"worker-{number}": urls for number, urls in enumerate(_shared_out(options, engine_urls), 1)}
     for name, urls in workers.items():
-        build.service("worker", name, _worker(options, urls))
+        build.service("worker", name, worker_env(options, urls))
     build.service("gateway", "gateway", _gateway(options, gateway_port, cognition, engine_urls))
     console_url = build.console()
     build.ready["gateway"] = f"{gateway_url}/ready"
@@ -214,10 +214,10 @@ def make_plan(options: MeshOptions) -> MeshPlan:
 
 def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Returns the engines of each worker, which all serve one model. Each model has a worker, however few are asked
-    for."""
-    by_pool: dict[str, list[str]] = {}
+    for, and so has an engine whose model may turn out to be another one."""
+    by_pool: dict[tuple[str, str], list[str]] = {}
     for url in engine_urls:
-        by_pool.setdefault(options.pool_of(url), []).append(url)
+        by_pool.setdefault((options.pool_of(url), url if url in options.unnamed else ""), []).append(url)
     shares: list[tuple[str, ...]] = []
     if options.source is not None:
         return [engine_urls] * (options.workers or SHARING)
@@ -256,7 +256,8 @@ def _llm(options: MeshOptions, gateway_url: str) -> dict[str, str]:
     }
 
 
-def _worker(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
+def worker_env(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
+    """Returns the settings of the worker that has these engines."""
     pool = options.pool_of(urls[0])
     env = {
         "HMAS_POOL": pool,

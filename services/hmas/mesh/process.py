@@ -89,8 +89,9 @@ class SupervisedProcess:
         self._stopping.set()
         await self._end()
 
-    async def restart(self, reason: str) -> None:
-        """Ends the process as `stop` does; `run` starts it again."""
+    async def restart(self, reason: str, env: Mapping[str, str] | None = None) -> None:
+        """Ends the process as `stop` does; `run` starts it again, with `env` in its environment from now on."""
+        self._env |= env or {}
         self._told(self.spec.name, f"it is restarted: {reason}")
         await self._end()
 

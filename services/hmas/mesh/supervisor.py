@@ -7,12 +7,13 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import starmap
 from types import TracebackType
 from typing import Self
 
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.plan import CONTROL_AGENTS, MeshPlan, make_plan
+from hmas.mesh.plan import CONTROL_AGENTS, MeshPlan, make_plan, worker_env
 from hmas.mesh.process import SupervisedProcess
 from hmas.mesh.process_logs import ProcessLogs
 from hmas.mesh.state import forget_state
@@ -92,6 +93,18 @@ class Mesh:
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
                 raise MeshFailed(f"a part of the supervisor failed: {error!r}") from error
+
+    async def serve_model(self, engine_url: str, model: str) -> None:
+        """Takes over that an engine of `options.unnamed` serves this model: if it is not the one that its worker was
+        started for, that starts again."""
+        expected = self.options.pool_of(engine_url)
+        models = {**self.options.models, engine_url: model}
+        self.options = replace(self.options, models=models, unnamed=self.options.unnamed - {engine_url})
+        if model == expected:
+            return
+        (worker,) = (name for name, urls in self.plan.attached.items() if urls == (engine_url,))
+        env = worker_env(self.options, (engine_url,))
+        await self.processes[worker].restart(f"{engine_url} serves {model}", env)
 
     async def _follow_logs(self) -> None:
         while True:

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException
 from io import StringIO
@@ -41,7 +42,8 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
         )
         table.add_row("", mesh.plan.console_admin_token_file, "what pinning there asks for")
     for url in state.engine_urls:
-        table.add_row("engine", url, mesh.options.pool_of(url) if len(served) > 1 else "")
+        named = len(served) > 1 and url not in mesh.options.unnamed
+        table.add_row("engine", url, mesh.options.pool_of(url) if named else "")
     table.add_row("NATS", state.nats_url)
     for name, url in sorted(state.ops_urls.items()):
         table.add_row("metrics", f"{url}/metrics", name)
@@ -75,8 +77,8 @@ def card_of(engine_url: str, api_key: str) -> dict[str, Any]:
 
 def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: None) -> MeshOptions:
     """Returns the options with the engines' models: if none is named, each given engine is asked for its own. The
-    others are expected to serve the model of the first that answers, and `say` is told so. Raises ValueError, which
-    says what to do, if none answers: NotUp if one may do so later."""
+    others are `unnamed`, and `say` is told so. Raises ValueError, which says what to do, if none answers: NotUp if one
+    may do so later."""
     urls, key = options.engine_urls, options.engine_api_key
     if options.model or not urls:
         return options
@@ -98,8 +100,9 @@ def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: N
         raise type(fault)(f"{fault}: start it, or name its model with --model")
     model = next(iter(models.values()))
     for fault in faults:
-        say(f"{fault}: it is used once it serves {model}; if it serves another model, start the mesh again then")
-    return replace(options, model=model, models={url: name for url, name in models.items() if name != model})
+        say(f"{fault}: it is used once it does")
+    others = {url: name for url, name in models.items() if name != model}
+    return replace(options, model=model, models=others, unnamed=frozenset(urls) - models.keys())
 
 
 async def with_model_once_up(options: MeshOptions, say: Callable[[str], None]) -> MeshOptions:
@@ -113,6 +116,16 @@ async def with_model_once_up(options: MeshOptions, say: Callable[[str], None]) -
                 told = str(fault)
                 say(f"waiting: {told}")
         await asyncio.sleep(ASK_EVERY_S)
+
+
+async def name_late(mesh: Mesh) -> None:
+    """Asks the engines that had named no model again until they do. The mesh took them for engines of its first one."""
+    while mesh.options.unnamed:
+        await asyncio.sleep(ASK_EVERY_S)
+        for url in sorted(mesh.options.unnamed):
+            with suppress(ValueError):
+                model = str((await asyncio.to_thread(card_of, url, mesh.options.engine_api_key))["id"])
+                await mesh.serve_model(url, model)
 
 
 async def serve(options: MeshOptions, console: Console) -> int:
@@ -154,7 +167,7 @@ async def _serve(options: MeshOptions, console: Console) -> int:
         show(_picture(mesh, shown_to_user=console.is_terminal))
         show(Text("watch it with `hmas top`; Ctrl-C stops it", "dim"))
         try:
-            await _first(mesh.failed(), stopped)
+            await _first(asyncio.gather(mesh.failed(), name_late(mesh)), stopped)
         finally:
             show(Text("stopping ...", "dim"))
             await mesh.stop()
