@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed-mesh
 STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
-IMAGE_EXTRAS := embedded perception prediction meta certificates otel
+IMAGE_EXTRAS := embedded perception prediction meta certificates kv-events otel
 UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools and not recipes
 PYTEST := $(BIN)/python -m pytest -q
 # Before a command: says how long it took, whether it failed or not.

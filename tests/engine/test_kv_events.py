@@ -7,7 +7,7 @@ import pytest
 from hmas.engine.__main__ import parser
 from hmas.engine.core.kv_cache import CacheEvent, KvCache
 from hmas.engine.core.sequence import EngineRequest, Sequence
-from hmas.engine.kv_events import KvPublisherConfig
+from hmas.engine.kv_events_config import KvPublisherConfig
 
 BLOCK = 16
 

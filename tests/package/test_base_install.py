@@ -102,6 +102,15 @@ def test_a_service_without_its_extra_says_what_to_do(base: Installed, service: s
     assert alone in line
 
 
+def test_kv_events_without_their_extra_say_what_to_do(base: Installed) -> None:
+    told = {"HMAS_POOL": "m", "HMAS_ENGINES": "http://127.0.0.1:9", "HMAS_KV_EVENTS": "tcp://{host}:5557"}
+    for command, env in ((["hmas.worker"], told), (["hmas.engine", "--kv-events-config", "{}"], {})):
+        ended = run(base, ["python", "-m", *command], {"HMAS_LOG_LEVEL": "error", **env})
+        assert ended.status != 0
+        (line,) = ended.text.strip().splitlines()
+        assert "pip install 'hmas[kv-events]'" in line
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_wrong_setting_is_named_in_one_line(base: Installed, service: str) -> None:
     setting = SETTING_OF.get(service, "HMAS_OPS_PORT")

@@ -17,9 +17,10 @@ from hmas.engine.core.profile import (
     builtin_profiles,
     parse_profiles,
 )
-from hmas.engine.kv_events import KvPublisherConfig
+from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
+from hmas.runtime.extras import CannotStart
 
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
 
@@ -90,11 +91,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parser().parse_args(argv)
     try:
         profile = chosen_profile(args)
-    except (ValueError, OSError) as error:
+        length = OutputLength(args.output_median, args.output_sigma, args.seed)
+        app = EngineServer(profile, args.served_model_name or profile.name, length, args.kv_events_config)
+    except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2
-    length = OutputLength(args.output_median, args.output_sigma, args.seed)
-    app = EngineServer(profile, args.served_model_name or profile.name, length, args.kv_events_config)
     config = uvicorn.Config(
         app,
         host=args.host,

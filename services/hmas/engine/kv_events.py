@@ -1,45 +1,20 @@
 """Publishes the events of the emulated engine's KV cache over ZeroMQ, as vLLM does with `--kv-events-config`."""
 
 import asyncio
-import json
 from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 from time import time
 from typing import Any
-from urllib.parse import urlsplit
+
+import msgspec
+import zmq
+import zmq.asyncio
 
 from hmas.engine.core.kv_cache import CacheEvent
-from hmas.runtime.msgpack import pack
-from hmas.runtime.zmtp import ZmtpError, ZmtpStream
+from hmas.engine.kv_events_config import KvPublisherConfig
 
 END_OF_REPLAY = (2**64 - 1).to_bytes(8, "big")
 MAX_REQUEST_BYTES = 1_024  # of what subscribers send
-MAX_BACKLOG_BYTES = 16 * 2**20  # of a subscriber, beyond which its connection is closed
 _KINDS = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
-
-
-@dataclass(frozen=True, slots=True)
-class KvPublisherConfig:
-    """`port`, `replay_port`: on which subscribers are heard, and requests for what was published before (0: none are).
-    `buffer_steps`: batches that are kept for these."""
-
-    host: str
-    port: int
-    replay_port: int = 0
-    buffer_steps: int = 10_000
-
-    @staticmethod
-    def parse(text: str) -> "KvPublisherConfig":
-        """Reads what vLLM's flag takes. Raises ValueError if it is unusable."""
-        told = json.loads(text)
-        if not isinstance(told, dict) or told.get("publisher", "zmq") != "zmq":
-            raise ValueError('--kv-events-config takes {"endpoint": "tcp://*:PORT", "replay_endpoint": "tcp://*:PORT"}')
-        host, port = _bound(told.get("endpoint", "tcp://*:5557"))
-        replay = told.get("replay_endpoint")
-        return KvPublisherConfig(host, port, _bound(replay)[1] if replay else 0, int(told.get("buffer_steps", 10_000)))
 
 
 class KvEventsPublisher:
@@ -49,33 +24,43 @@ class KvEventsPublisher:
         self._config, self._block_size = config, block_size
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=config.buffer_steps)
         self._number = 0
-        self._subscribers: set[ZmtpStream] = set()
-        self._servers: list[asyncio.Server] = []
+        self._context = zmq.asyncio.Context()
+        self._events: zmq.asyncio.Socket | None = None
+        self._replaying: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Listens. Raises OSError if a port is not free."""
         config = self._config
-        for port, kind, serve in ((config.port, "PUB", self._subscribe), (config.replay_port, "ROUTER", self._replay)):
-            if port:
-                greet = partial(_serve, kind, serve)
-                self._servers.append(await asyncio.start_server(greet, config.host, port))
+        events = self._context.socket(zmq.PUB)
+        self._bind(events, config.port, config.hwm)
+        self._events = events
+        if config.replay_port:
+            replay = self._context.socket(zmq.ROUTER)
+            self._bind(replay, config.replay_port, config.buffer_steps + 1)  # a whole replay
+            self._replaying = asyncio.create_task(self._replay(replay))
 
     def stop(self) -> None:
-        for server in self._servers:
-            server.close()
-        for stream in list(self._subscribers):
-            stream.close()
+        self._events = None
+        if self._replaying is not None:
+            self._replaying.cancel()
+        self._context.destroy(linger=0)
 
     def publish(self, events: list[CacheEvent]) -> None:
         """Publishes what happened to the cache in a step, in its order."""
-        payload = pack([time(), [self._event(kind, blocks) for kind, blocks in events], 0])
+        payload = msgspec.msgpack.encode([time(), [self._event(kind, blocks) for kind, blocks in events], 0])
         number, self._number = self._number, self._number + 1
         self._kept.append((number, payload))
-        for stream in list(self._subscribers):
-            if stream.backlog > MAX_BACKLOG_BYTES:
-                stream.close()
-            else:
-                stream.send([b"", number.to_bytes(8, "big"), payload])
+        if self._events is not None:
+            self._events.send_multipart([b"", number.to_bytes(8, "big"), payload])  # at once, or to nobody
+
+    def _bind(self, socket: zmq.asyncio.Socket, port: int, waiting: int) -> None:
+        host = self._config.host
+        socket.linger, socket.maxmsgsize, socket.sndhwm, socket.ipv6 = 0, MAX_REQUEST_BYTES, waiting, ":" in host
+        try:
+            socket.bind(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
+        except zmq.ZMQError as error:
+            self.stop()
+            raise OSError(error.errno, f"KV events cannot be published on {host}:{port}: {error.strerror}") from error
 
     def _event(self, kind: str, blocks: list[int]) -> dict[str, Any]:
         event: dict[str, Any] = {"type": _KINDS[kind]}
@@ -86,40 +71,11 @@ class KvEventsPublisher:
             event |= {"parent_block_hash": None, "token_ids": [], "block_size": self._block_size, "lora_id": None}
         return event
 
-    async def _subscribe(self, stream: ZmtpStream) -> None:
-        self._subscribers.add(stream)
-        try:
-            while True:
-                await stream.receive()  # what it subscribes to: every subscriber gets all
-        finally:
-            self._subscribers.discard(stream)
-
-    async def _replay(self, stream: ZmtpStream) -> None:
+    async def _replay(self, socket: zmq.asyncio.Socket) -> None:
         while True:
-            *_, start = await stream.receive()
+            client, *_, start = await socket.recv_multipart()
             for number, payload in list(self._kept):
                 if number >= int.from_bytes(start, "big"):
-                    stream.send([b"", number.to_bytes(8, "big"), payload])
-            stream.send([b"", END_OF_REPLAY, b""])
-
-
-async def _serve(
-    kind: str,
-    serve: Callable[[ZmtpStream], Coroutine[None, None, None]],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    stream = ZmtpStream(reader, writer, MAX_REQUEST_BYTES)
-    try:
-        with suppress(ZmtpError, OSError, EOFError):
-            await stream.greet(kind)
-            await serve(stream)
-    finally:
-        stream.close()
-
-
-def _bound(endpoint: Any) -> tuple[str, int]:
-    parts = urlsplit(endpoint if isinstance(endpoint, str) else "")
-    if parts.scheme != "tcp" or not parts.hostname or not parts.port:
-        raise ValueError(f"the endpoint {endpoint!r} of KV events is unusable: give tcp://*:PORT")
-    return "0.0.0.0" if parts.hostname == "*" else parts.hostname, parts.port
+                    await asyncio.sleep(0)  # the engine's steps come first
+                    await socket.send_multipart([client, b"", number.to_bytes(8, "big"), payload])
+            await socket.send_multipart([client, b"", END_OF_REPLAY, b""])

@@ -22,7 +22,7 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
-from hmas.engine.kv_events import KvEventsPublisher, KvPublisherConfig
+from hmas.engine.kv_events_config import KvPublisherConfig, publisher
 from hmas.engine.list_answers import ListAnswer
 from hmas.engine.metrics import EngineTelemetry
 from hmas.engine.named_answers import MessageAnswer, ResponseAnswer, anthropic_error
@@ -61,7 +61,7 @@ class EngineServer:
         length: OutputLength | None = None,
         kv_events: KvPublisherConfig | None = None,
     ) -> None:
-        self._publisher = KvEventsPublisher(kv_events, profile.limits.block_size) if kv_events is not None else None
+        self._publisher = publisher()(kv_events, profile.limits.block_size) if kv_events is not None else None
         self.core = EngineCore(profile)
         self.telemetry = EngineTelemetry(self.core, model)
         self._model = model

@@ -294,7 +294,10 @@ def doctor(
     key = engine_api_key_file.read_text().strip() if engine_api_key_file else ""
     found = {
         "this machine: hmas up": here,
-        "your engines: hmas up --engine": doors.your_engines(engine or [], key),
+        "your engines: hmas up --engine": [
+            *doors.your_engines(engine or [], key),
+            d.check_extra("kv-events", "zmq", "leave HMAS_KV_EVENTS unset"),
+        ],
         "the console": doors.console_door(console_port, data_dir),
         "TLS to clients": doors.tls_door(tls_cert, tls_key),
         "your load: hmas compare, calibrate, sim": doors.load_door(data),

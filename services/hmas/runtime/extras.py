@@ -9,6 +9,7 @@ OURS = ("hmas", "hmas_loadgen")
 EXTRA_OF = {
     "cryptography": "certificates",
     **dict.fromkeys(("matplotlib", "pyarrow"), "load"),
+    **dict.fromkeys(("msgspec", "zmq"), "kv-events"),
     **dict.fromkeys(("openai", "river"), "meta"),
     **dict.fromkeys(("catboost", "onnx", "pandas", "peft", "scipy", "sklearn", "torch", "transformers"), "train"),
 }

@@ -12,7 +12,7 @@ from pydantic_settings import NoDecode
 from hmas.contracts.cadences import LIVE
 from hmas.runtime.security import on_loopback
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
-from hmas.worker.adapters.kv_events import KvEventsConfig
+from hmas.worker.adapters.kv_events_config import KvEventsConfig, follower
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
 from hmas.worker.agent.config import WorkerConfig
@@ -100,7 +100,8 @@ class WorkerSettings(RuntimeSettings):
         "",
         pattern=KV_EVENTS,
         description="Address at which engines without a `kv_events` of their own publish the events of their KV cache "
-        "(vLLM's `--kv-events-config`), such as tcp://{host}:5557 with {host} for the engine's; if unset, they do not",
+        "(vLLM's `--kv-events-config`), such as tcp://{host}:5557 with {host} for the engine's; if unset, they do not. "
+        "It needs the extra kv-events",
     )
     kv_events_replay: str = Field(
         "", pattern=KV_EVENTS, description="Address at which they replay these events, such as tcp://{host}:5558"
@@ -167,6 +168,12 @@ class WorkerSettings(RuntimeSettings):
             raise ValueError(f"engines in HMAS_ENGINES must have different names, got {', '.join(names)}: set `name`")
         return self
 
+    @model_validator(mode="after")
+    def _kv_events_can_be_followed(self) -> "WorkerSettings":
+        if self.kv_events or any(engine.kv_events for engine in self.fixed_engines):
+            follower()
+        return self
+
     @property
     def fixed_engines(self) -> tuple[EngineSettings, ...]:
         """The engines that are configured one by one; none if there is a source of them."""
@@ -212,6 +219,7 @@ class WorkerSettings(RuntimeSettings):
         url = engine.kv_events or self.kv_events
         replay_url = engine.kv_events_replay or self.kv_events_replay
         host = urlsplit(engine.url).hostname or ""
+        host = f"[{host}]" if ":" in host else host
         if not url:
             return None
         return KvEventsConfig(url=url.replace("{host}", host), replay_url=replay_url.replace("{host}", host))

@@ -2,14 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.msgpack import encode as pack
+from structlog.testing import capture_logs
 
 from hmas.contracts.worker import KvCacheCounted
-from hmas.engine.kv_events import KvEventsPublisher, KvPublisherConfig
-from hmas.runtime.msgpack import pack
-from hmas.worker.adapters.kv_events import BlockCount, KvEvents, KvEventsConfig, address_of
+from hmas.engine.kv_events import KvEventsPublisher
+from hmas.engine.kv_events_config import KvPublisherConfig
+from hmas.worker.adapters.block_count import BlockCount
+from hmas.worker.adapters.kv_events import KvEvents
+from hmas.worker.adapters.kv_events_config import KvEventsConfig, address_of
 from tests.conftest import eventually
 from tests.engines.engine_server import free_port
 
@@ -79,6 +87,46 @@ def test_what_is_no_batch_is_refused(batch: Any) -> None:
         BlockCount().count(0, pack(batch))
 
 
+BATCHES = st.binary(max_size=40) | st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 300) | st.floats() | st.sampled_from(["BlockStored", "ts", "events"]),
+    lambda each: st.lists(each, max_size=4) | st.dictionaries(st.sampled_from(["ts", "events", "type"]), each),
+    max_leaves=20,
+).map(pack).flatmap(lambda data: st.integers(0, len(data)).map(lambda n: data[:n]))  # fmt: skip
+
+
+@given(BATCHES)
+def test_any_bytes_are_counted_or_refused(payload: bytes) -> None:
+    try:
+        BlockCount().count(0, payload)
+    except ValueError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"", b"\xc1", pack([1.0, []]) + b"\x01", b"\x92\x01\xdd\xff\xff\xff\xff", b"\x91" * 100_000 + b"\x01",
+        b"\x92\x01" + b"\x91" * 100_000, b"\x82\xa2ts\x01\xa1x" + b"\x91" * 100_000,
+        b"\x92\x01\x91\x91\xd9\x02\xff\xff",
+    ],
+    ids=["nothing", "no type", "more than a value", "4 G events", "deep", "deep events", "deep elsewhere", "no UTF-8"],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused(payload: bytes) -> None:
+    with pytest.raises(ValueError, match="no batch of KV events"):
+        BlockCount().count(0, payload)
+
+
+def test_a_batch_that_is_half_understood_is_not_counted() -> None:
+    count = counted((0, 1.0, [stored(1)]))
+    with pytest.raises(ValueError, match="batch"):
+        count.count(1, pack([2.0, [stored(2), ["BlockStored", "hashes"]], 0]))
+    assert (count.blocks, count.stored, count.next) == (1, 1, 1)
+
+
+def test_events_of_a_kind_that_is_not_known_are_left_out() -> None:
+    assert counted((0, 1.0, [stored(1), {"type": "BlockMoved"}, ["BlockMoved", 3, {}], ["BlockPinned"]])).blocks == 1
+
+
 @pytest.mark.parametrize("url", ["tcp://*:5557", "ipc:///tmp/x", "tcp://host", "http://host:1", "tcp://host:0"])
 def test_an_address_that_cannot_be_connected_to_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="give tcp://HOST:PORT"):
@@ -88,65 +136,80 @@ def test_an_address_that_cannot_be_connected_to_is_refused(url: str) -> None:
 class Follower:
     """Follows a publisher, which can be ended and begun anew on its ports."""
 
-    def __init__(self, replay: bool) -> None:
-        self.published = KvPublisherConfig("127.0.0.1", free_port(), free_port() if replay else 0, buffer_steps=50)
+    def __init__(
+        self, replay: bool, hwm: int = 1_000, buffer_steps: int = 50, timeout_s: float = 15.0, **config: Any
+    ) -> None:
+        self.published = KvPublisherConfig(
+            "127.0.0.1", free_port(), free_port() if replay else 0, buffer_steps=buffer_steps, hwm=hwm
+        )
         self.publisher = KvEventsPublisher(self.published, 16)
         url = f"tcp://127.0.0.1:{self.published.port}"
         replay_url = f"tcp://127.0.0.1:{self.published.replay_port}" if replay else ""
         self.reports: list[KvCacheCounted] = []
-        config = KvEventsConfig(url=url, replay_url=replay_url, period_s=0.0, retry_s=0.02)
-        self.events = KvEvents("e", config, self.reports.append)
+        told = KvEventsConfig(url=url, replay_url=replay_url, period_s=0.0, retry_s=0.02, timeout_s=timeout_s, **config)
+        self.events = KvEvents("e", told, self.reports.append)
+        self.task = asyncio.create_task(asyncio.sleep(0))
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        self.publisher.stop()
 
     @property
     def blocks(self) -> int | None:
         return self.reports[-1].blocks if self.reports else None
 
-    async def subscribed(self) -> None:
-        await eventually(lambda: bool(self.publisher._subscribers))
+    async def followed(self, reports: int = 0) -> None:
+        """Waits until the publisher is followed, which is reported after so many other reports."""
+        await eventually(lambda: len(self.reports) > reports)
+        await asyncio.sleep(0.1)  # until the publisher knows that, too
 
     async def restart(self) -> None:
         self.publisher.stop()
+        await eventually(lambda: self.blocks is None)
         self.publisher = KvEventsPublisher(self.published, 16)
         await self.publisher.start()
+        await self.followed(len(self.reports))
+
+    def lose(self, *events: Any) -> None:
+        """Publishes what does not arrive."""
+        socket, self.publisher._events = self.publisher._events, None
+        self.publisher.publish(list(events))
+        self.publisher._events = socket
 
 
 @pytest.fixture
 async def following() -> AsyncIterator[Callable[..., Any]]:
-    begun: list[tuple[Follower, asyncio.Task[None]]] = []
+    begun: list[Follower] = []
 
-    async def follow(*, replay: bool = True, publishing: bool = True) -> Follower:
-        follower = Follower(replay)
+    async def follow(*, replay: bool = True, publishing: bool = True, before: Any = (), **config: Any) -> Follower:
+        follower = Follower(replay, **config)
+        begun.append(follower)
+        for events in before:
+            follower.publisher.publish(events)
         if publishing:
             await follower.publisher.start()
-        begun.append((follower, asyncio.create_task(follower.events.run())))
+        follower.task = asyncio.create_task(follower.events.run())
         return follower
 
     yield follow
-    for follower, task in begun:
-        task.cancel()
-        follower.publisher.stop()
-    await asyncio.gather(*(task for _, task in begun), return_exceptions=True)
+    for follower in begun:
+        await follower.stop()
 
 
 async def test_what_was_published_before_is_asked_for(following: Any) -> None:
-    follower = Follower(True)
-    follower.publisher.publish([("stored", [1, 2, 3])])
-    follower.publisher.publish([("removed", [1])])
-    await follower.publisher.start()
-    task = asyncio.create_task(follower.events.run())
+    follower = await following(before=[[("stored", [1, 2, 3])], [("removed", [1])]])
     await eventually(lambda: follower.blocks == 2)
     follower.publisher.publish([("stored", [4])])
     await eventually(lambda: follower.blocks == 3)
     follower.publisher.publish([("cleared", []), ("stored", [5])])
     await eventually(lambda: follower.blocks == 1)
     assert follower.reports[-1].cleared
-    task.cancel()
-    follower.publisher.stop()
 
 
 async def test_a_lost_connection_makes_the_count_unknown_until_it_is_there_again(following: Any) -> None:
     follower = await following()
-    await follower.subscribed()
+    await follower.followed()
     follower.publisher.publish([("stored", [1, 2])])
     await eventually(lambda: follower.blocks == 2)
     follower.publisher.stop()
@@ -163,11 +226,10 @@ async def test_a_lost_connection_makes_the_count_unknown_until_it_is_there_again
 @pytest.mark.parametrize("replay", [True, False])
 async def test_an_engine_that_was_started_again_has_nothing_cached(following: Any, replay: bool) -> None:
     follower = await following(replay=replay)
-    await follower.subscribed()
+    await follower.followed()
     follower.publisher.publish([("stored", [1, 2])])
     await eventually(lambda: follower.blocks == 2)
     await follower.restart()
-    await follower.subscribed()
     follower.publisher.publish([("stored", [7])])
     await eventually(lambda: follower.blocks == 1)
     assert any(report.cleared for report in follower.reports)
@@ -175,14 +237,10 @@ async def test_an_engine_that_was_started_again_has_nothing_cached(following: An
 
 async def test_a_gap_is_filled_by_a_replay(following: Any) -> None:
     follower = await following()
-    await follower.subscribed()
+    await follower.followed()
     follower.publisher.publish([("stored", [1])])
     await eventually(lambda: follower.blocks == 1)
-    for stream in follower.publisher._subscribers:
-        stream.send = lambda frames: None  # a message that is lost
-    follower.publisher.publish([("stored", [2, 3])])
-    for stream in follower.publisher._subscribers:
-        del stream.send
+    follower.lose(("stored", [2, 3]))
     follower.publisher.publish([("removed", [1])])
     await eventually(lambda: follower.blocks == 2)
     assert not any(report.cleared for report in follower.reports)
@@ -192,7 +250,96 @@ async def test_an_engine_that_publishes_nothing_is_tried_again(following: Any) -
     follower = await following(publishing=False)
     await asyncio.sleep(0.1)
     assert [report.blocks for report in follower.reports] == [None]
+    reports = len(follower.reports)
     await follower.publisher.start()
-    await follower.subscribed()
+    await follower.followed(reports)
     follower.publisher.publish([("stored", [1])])
     await eventually(lambda: follower.blocks == 1)
+
+
+def of_libzmq() -> int:
+    """The threads that libzmq has in this process."""
+    return sum("ZMQ" in path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
+
+
+@pytest.mark.parametrize("publishing", [True, False])
+async def test_nothing_is_left_where_it_is_not_followed_any_more(following: Any, publishing: bool) -> None:
+    follower = await following(publishing=publishing)
+    of_publisher = 2 if publishing else 0
+    await eventually(lambda: bool(follower.reports) and of_libzmq() == of_publisher + 2)
+    follower.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await follower.task
+    assert of_libzmq() == of_publisher
+    await follower.stop()
+    assert of_libzmq() == 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [[b"", b"12345678", b"\xc1"], [b"x"], [b"", b"1", b"x"], [b"", bytes(8), bytes(20_000)]],
+    ids=["no MessagePack", "a frame", "no number", "too large"],
+)
+async def test_messages_that_are_none_end_the_connection(following: Any, message: list[bytes]) -> None:
+    """What is counted then comes from a new one."""
+    follower = await following(max_bytes=10_000)
+    await follower.followed()
+    with capture_logs() as logs:
+        for blocks in (2, 4):
+            follower.publisher.publish([("stored", [1, 2])])
+            await eventually(partial(lambda blocks: follower.blocks == blocks, blocks))
+            follower.reports.clear()
+            await follower.publisher._events.send_multipart(message)
+            await follower.followed(1)
+            assert follower.reports[0].blocks is None
+    assert follower.blocks == 4
+    assert len([line for line in logs if line["event"] == "kv_events_lost"]) == 2
+
+
+@pytest.mark.parametrize("replay", [True, False])
+async def test_what_a_slow_follower_misses_is_a_gap(following: Any, replay: bool) -> None:
+    """The publisher drops what does not fit into a connection, until the follower reads again."""
+    follower = await following(replay=replay, hwm=1, max_waiting=1, buffer_steps=3_000)
+    await follower.followed()
+    for _ in range(1_200):  # 12 MB
+        follower.publisher.publish([("stored", list(range(1_000)))])
+    stored = 1_200_000
+
+    def known_again() -> bool:
+        nonlocal stored
+        stored += 1
+        follower.publisher.publish([("stored", [1])])
+        return any(report.cleared for report in follower.reports) or follower.blocks == stored - 1
+
+    await eventually(known_again)
+    cleared = any(report.cleared for report in follower.reports)
+    assert cleared != replay
+    assert follower.blocks == (stored - 1 if replay else None)
+
+
+async def test_a_replay_that_does_not_come_is_not_waited_for(following: Any) -> None:
+    """Its socket is there, but answers nothing."""
+    follower = await following(timeout_s=2.0)
+    follower.publisher._replaying.cancel()
+    with capture_logs() as logs:
+        await follower.followed()
+        follower.publisher.publish([("stored", [1])])
+        await eventually(lambda: follower.blocks == 1)
+    assert [line["event"] for line in logs][-2:] == ["kv_events_not_replayed", "kv_events_followed"]
+
+
+async def test_a_replay_is_bounded(following: Any) -> None:
+    follower = await following(max_replayed=3, before=[[("stored", [1])]] * 10)
+    with capture_logs() as logs:
+        await follower.followed()
+    assert "more than 3 batches" in logs[0]["reason"]
+    assert (follower.events._count.next, follower.blocks) == (3, None)
+    follower.publisher.publish([("stored", [1])])
+    await eventually(lambda: any(report.cleared for report in follower.reports))
+    assert follower.blocks is None
+
+
+async def test_a_port_that_is_not_free_is_named(following: Any) -> None:
+    follower = await following()
+    with pytest.raises(OSError, match=f"cannot be published on 127.0.0.1:{follower.published.port}"):
+        await KvEventsPublisher(follower.published, 16).start()

@@ -9,107 +9,20 @@ and while there is no connection, the count is unknown, and the worker goes by w
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import inf
-from typing import Any
-from urllib.parse import urlsplit
+from contextlib import AbstractAsyncContextManager
 
 import structlog
+import zmq
+import zmq.asyncio
 
 from hmas.contracts.worker import KvCacheCounted
-from hmas.runtime.msgpack import unpack
-from hmas.runtime.zmtp import SUBSCRIBE_ALL, ZmtpError, ZmtpStream, connect
+from hmas.worker.adapters.block_count import BlockCount
+from hmas.worker.adapters.kv_events_config import KvEventsConfig, address_of
+from hmas.worker.adapters.zeromq import Bounds, Connection, connected
 
 log = structlog.get_logger()
-_LOST = (ZmtpError, OSError, EOFError, TimeoutError, ValueError)
-END_OF_REPLAY = (2**64 - 1).to_bytes(8, "big")
-ON_DEVICE = (None, "GPU")  # where blocks are that a prompt finds; copies elsewhere are not counted
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvEventsConfig:
-    """`url`, `replay_url`: tcp://HOST:PORT of the engine's publisher, and of its replay socket, empty without one.
-    `period_s`: between two reports of the count; that all was cleared is reported at once. `max_bytes`: of a batch of
-    events. `max_replayed`: most batches that are read of a replay; vLLM keeps 10,000."""
-
-    url: str
-    replay_url: str = ""
-    period_s: float = 0.02
-    timeout_s: float = 3.0
-    retry_s: float = 1.0
-    max_bytes: int = 64 * 2**20
-    max_replayed: int = 20_000
-
-    def __post_init__(self) -> None:
-        for url in filter(None, (self.url, self.replay_url)):
-            address_of(url)
-
-
-def address_of(url: str) -> tuple[str, int]:
-    """Returns host and port of a ZeroMQ URL. Raises ValueError if it is none that can be connected to."""
-    parts = urlsplit(url)
-    if parts.scheme != "tcp" or not parts.hostname or parts.hostname == "*" or not parts.port:
-        raise ValueError(f"the address of KV events {url!r} is unusable: give tcp://HOST:PORT")
-    return parts.hostname, parts.port
-
-
-class BlockCount:
-    """The blocks in a cache, by the batches of its events in their order; `blocks` is None while it is unknown.
-    `stored`, `removed`, `cleared`: what came since they were last taken. `next`: the number of the next batch."""
-
-    def __init__(self) -> None:
-        self.blocks: int | None = None
-        self.stored = self.removed = 0
-        self.cleared = False
-        self.next = 0
-        self._at = -inf  # the engine's time of the last batch
-        self.whole = True  # nothing can have been missed since that
-
-    def misses(self, number: int) -> bool:
-        """Returns whether batches between the last one and this one did not come."""
-        return number > self.next
-
-    def count(self, number: int, payload: bytes) -> None:
-        """Counts a batch; one that was counted already is left out. Raises ValueError if it is none."""
-        at, events = _batch(unpack(payload))
-        if number < self.next and at <= self._at:
-            return
-        if number != self.next:  # batches are missing, or the engine has started anew
-            self._clear(0 if number == 0 else None)
-        elif number == 0:
-            self.blocks = 0
-        self.next, self._at, self.whole = number + 1, at, True
-        for kind, blocks in events:
-            if kind == "AllBlocksCleared":
-                self._clear(0)
-            elif kind == "BlockStored":
-                self.stored += blocks
-                self.blocks = None if self.blocks is None else self.blocks + blocks
-            elif kind == "BlockRemoved":
-                self.removed += blocks
-                self.blocks = None if self.blocks is None else max(0, self.blocks - blocks)
-
-    def take(self, engine: str) -> KvCacheCounted:
-        """Returns what is to be reported now."""
-        blocks = self.blocks if self.whole else None
-        report = KvCacheCounted(
-            engine=engine, blocks=blocks, stored=self.stored, removed=self.removed, cleared=self.cleared
-        )
-        self.stored, self.removed, self.cleared = 0, 0, False
-        return report
-
-    def replayed(self) -> None:
-        """Records that all came that the engine has kept; where that is nothing, it has stored nothing yet."""
-        self.whole = True
-        if not self.next:
-            self.blocks = 0
-
-    def lose(self) -> None:
-        """Records that batches may be missed from now on; the next one tells whether any were."""
-        self.whole = False
-
-    def _clear(self, blocks: int | None) -> None:
-        self.blocks, self.stored, self.removed, self.cleared = blocks, 0, 0, True
+_LOST = (OSError, ValueError, zmq.ZMQError)
+END_OF_REPLAY = 2**64 - 1
 
 
 class KvEvents:
@@ -123,63 +36,65 @@ class KvEvents:
 
     async def run(self) -> None:
         """Follows the engine until it is cancelled."""
-        connected = True  # so that the first failure is logged
+        context = zmq.asyncio.Context()
+        told = False  # of a failure since it was followed
         try:
             while True:
                 try:
-                    stream = await self._connect(self._config.url, "SUB")
-                    try:
-                        stream.send([SUBSCRIBE_ALL])
-                        connected = True
-                        await self._follow(stream)
-                    finally:
-                        stream.close()
+                    async with self._connected(context, zmq.SUB, self._config.url) as events:
+                        told = False
+                        await self._follow(context, events)
                 except _LOST as error:
-                    if connected:
+                    if not told:
                         log.warning("kv_events_lost", engine=self._engine, url=self._config.url, reason=repr(error))
                         self._count.lose()
                         self._report()
-                    connected = False
+                    told = True
                 await asyncio.sleep(self._config.retry_s)
         finally:
             if self._due is not None:
                 self._due.cancel()
+            context.destroy(linger=0)
 
-    async def _follow(self, stream: ZmtpStream) -> None:
-        await self._replay(0)  # the engine may have started meanwhile
+    async def _follow(self, context: zmq.asyncio.Context, events: Connection) -> None:
+        await self._replay(context, 0)  # the engine may have started meanwhile
         log.info("kv_events_followed", engine=self._engine, blocks=self._count.blocks)
         self._report()
         while True:
-            number, payload = _message(await stream.receive())
-            if self._count.misses(_number(number)):
-                await self._replay(_number(number))
-            self._count.count(_number(number), payload)
+            number, payload = _message(await events.receive())
+            if self._count.misses(number):
+                await self._replay(context, self._count.next)
+            self._count.count(number, payload)
             self._tell()
 
-    async def _replay(self, before: int) -> None:
-        """Counts what the engine has kept of the batches that did not come `before` this one; 0: all that it has."""
+    async def _replay(self, context: zmq.asyncio.Context, first: int) -> None:
+        """Counts what the engine has kept of the batches from the `first` on."""
         if not self._config.replay_url:
             return
         try:
-            stream = await self._connect(self._config.replay_url, "DEALER")
-        except _LOST as error:
-            log.warning("kv_events_not_replayed", engine=self._engine, reason=repr(error))
-            return
-        try:
-            async with asyncio.timeout(self._config.timeout_s):
-                stream.send([b"", (self._count.next if before else 0).to_bytes(8, "big")])
+            async with (
+                asyncio.timeout(self._config.timeout_s),
+                self._connected(context, zmq.DEALER, self._config.replay_url) as replay,
+            ):
+                await replay.send([b"", first.to_bytes(8, "big")])
                 for _ in range(self._config.max_replayed):
-                    number, payload = _message(await stream.receive())
-                    if number == END_OF_REPLAY or (before and _number(number) >= before):
+                    number, payload = _message(await replay.receive())
+                    if number == END_OF_REPLAY:
                         self._count.replayed()
                         return
-                    self._count.count(_number(number), payload)
-        finally:
-            stream.close()
+                    self._count.count(number, payload)
+                raise ValueError(f"a replay has more than {self._config.max_replayed} batches")
+        except _LOST as error:  # whether batches are missing is shown by the next one
+            self._count.lose()
+            log.warning("kv_events_not_replayed", engine=self._engine, reason=repr(error))
 
-    async def _connect(self, url: str, kind: str) -> ZmtpStream:
-        host, port = address_of(url)
-        return await connect(host, port, kind, max_bytes=self._config.max_bytes, timeout_s=self._config.timeout_s)
+    def _connected(
+        self, context: zmq.asyncio.Context, kind: zmq.SocketType, url: str
+    ) -> AbstractAsyncContextManager[Connection]:
+        config = self._config
+        waiting = config.max_waiting if kind == zmq.SUB else config.max_replayed
+        bounds = Bounds(max_bytes=config.max_bytes, max_waiting=waiting, timeout_s=config.timeout_s)
+        return connected(context, kind, address_of(url), bounds)
 
     def _tell(self) -> None:
         """Reports the count at once if all was cleared, and otherwise when the period is over."""
@@ -197,42 +112,8 @@ class KvEvents:
         self._post(self._count.take(self._engine))
 
 
-def _message(frames: list[bytes]) -> tuple[bytes, bytes]:
+def _message(frames: list[bytes]) -> tuple[int, bytes]:
     """Returns a batch's number and payload, which are the last frames; replays have the topic or not, by version."""
     if len(frames) < 2 or len(frames[-2]) != 8:
         raise ValueError("a message that is no batch of KV events")
-    return frames[-2], frames[-1]
-
-
-def _number(data: bytes) -> int:
-    return int.from_bytes(data, "big")
-
-
-def _batch(batch: Any) -> tuple[float, list[tuple[str, int]]]:
-    """Returns a batch's time, and the kinds of its events with the number of blocks of each. vLLM writes batches and
-    events as arrays or as maps, depending on its version. Raises ValueError if it is none."""
-    if isinstance(batch, dict):
-        at, events = batch.get("ts"), batch.get("events")
-    else:
-        at, events = batch[:2] if _is_list(batch, 2) else (None, None)
-    if not isinstance(at, float | int) or not isinstance(events, list):
-        raise ValueError("a batch without a time and a list of events")
-    return at, [_event(event) for event in events]
-
-
-def _event(event: Any) -> tuple[str, int]:
-    if isinstance(event, dict):
-        kind, hashes, medium = event.get("type"), event.get("block_hashes"), event.get("medium")
-    elif _is_list(event, 1):
-        kind, hashes = event[0], event[1] if len(event) > 1 else None
-        place = {"BlockStored": 6, "BlockRemoved": 2}.get(kind, 0) if isinstance(kind, str) else 0
-        medium = event[place] if 0 < place < len(event) else None
-    else:
-        raise ValueError("an event that is neither an array nor a map")
-    if not isinstance(kind, str):
-        raise ValueError("an event without a type")
-    return kind, len(hashes) if isinstance(hashes, list) and medium in ON_DEVICE else 0
-
-
-def _is_list(value: Any, least: int) -> bool:
-    return isinstance(value, list) and len(value) >= least
+    return int.from_bytes(frames[-2], "big"), frames[-1]

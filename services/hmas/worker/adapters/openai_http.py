@@ -20,7 +20,7 @@ from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
-from hmas.worker.adapters.kv_events import KvEvents, KvEventsConfig
+from hmas.worker.adapters.kv_events_config import KvEventsConfig, follower
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.priority import TOP_LEVEL, sglang_level, vllm_priority
 from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
@@ -76,7 +76,7 @@ class OpenAiHttpAdapter:
         if config.control_block:
             self._bridge = ControlBlockBridge(self.name, config.control_block, config.steering)
         self._cap = SglangCap(self.name, self._monitor.post, config.steering)
-        self._kv_events = KvEvents(self.name, config.kv_events, post) if config.kv_events else None
+        self._kv_events = follower()(self.name, config.kv_events, post) if config.kv_events else None
         self._runs: dict[int, GrantedRun] = {}  # by identity
         self._suspected = asyncio.Event()  # makes the next health check come at once
         self._sample_due = asyncio.Event()  # makes the next sample come at once

@@ -29,6 +29,7 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.worker import EngineLeft, EngineReturned
 from hmas.runtime.bucket import BucketUnavailable, LeaseBucket
 from hmas.runtime.bus import Bus
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lease import decode_lease, encode_lease
 from hmas.runtime.logs import Sparingly
@@ -220,7 +221,7 @@ class DiscoveredEngines:
                         hint="gateways on other hosts cannot reach it: set its `advertise_url`")  # fmt: skip
         try:
             adapter = OpenAiHttpAdapter(self._settings.engine_config(engine, epoch), self._worker.post)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, CannotStart) as error:
             self._sparingly.warn("engine_unusable", engine=name, reason=str(error))
             self._host.post(EngineReleased(name))
             return

@@ -1,0 +1,46 @@
+"""Where an engine publishes the events of its KV cache, and how they are followed."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hmas.runtime.extras import needs
+
+if TYPE_CHECKING:
+    from hmas.worker.adapters.kv_events import KvEvents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvEventsConfig:
+    """`url`, `replay_url`: tcp://HOST:PORT of the engine's publisher, and of its replay socket, empty without one.
+    `period_s`: between two reports of the count; that all was cleared is reported at once. `max_bytes`: of a batch of
+    events. `max_waiting`: batches that wait here; the engine keeps more, as many as it was told to. `max_replayed`:
+    most batches that are read of a replay; vLLM keeps 10,000."""
+
+    url: str
+    replay_url: str = ""
+    period_s: float = 0.02
+    timeout_s: float = 3.0
+    retry_s: float = 1.0
+    max_bytes: int = 16 * 2**20
+    max_waiting: int = 100
+    max_replayed: int = 20_000
+
+    def __post_init__(self) -> None:
+        for url in filter(None, (self.url, self.replay_url)):
+            address_of(url)
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Returns host and port of a ZeroMQ URL. Raises ValueError if it is none that can be connected to."""
+    parts = urlsplit(url)
+    if parts.scheme != "tcp" or not parts.hostname or parts.hostname == "*" or not parts.port:
+        raise ValueError(f"the address of KV events {url!r} is unusable: give tcp://HOST:PORT")
+    return parts.hostname, parts.port
+
+
+def follower() -> "type[KvEvents]":
+    """Returns what follows events. Raises MissingExtra where its packages are not installed."""
+    with needs("kv-events", "leave HMAS_KV_EVENTS and the engines' `kv_events` out"):
+        from hmas.worker.adapters.kv_events import KvEvents  # loads libzmq
+    return KvEvents
