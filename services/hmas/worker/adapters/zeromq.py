@@ -50,8 +50,8 @@ class Connection:
             raise ConnectionError(f"no connection: {event.name}")
 
     async def receive(self) -> list[bytes]:
-        """Returns the next message, which is a list of frames. What had come before a loss is returned first."""
-        await asyncio.sleep(0)  # many that wait leave the event loop its turns
+        """Returns the next message, which is a list of frames. What had come before a loss is returned first. Many that
+        have come leave the event loop its turns."""
         if self._socket not in dict(await self._poller.poll()):
             raise ConnectionError(f"the connection is lost: {(await self._event()).name}")
         return await self._socket.recv_multipart()
