@@ -47,6 +47,7 @@ async def test_costs_and_limits_are_found(tmp_path: Path) -> None:
         assert profile["limits"]["num_gpu_blocks"] == 512
         again = await asyncio.to_thread(calibrate, url, out)  # nothing is measured twice
         assert again.returncode == 0
+        assert "points were measured by an earlier run" in " ".join(again.stdout.split())
         assert yaml.safe_load(out.read_text()) == dict.fromkeys(yaml.safe_load(out.read_text()), profile)
     finally:
         engine.kill()

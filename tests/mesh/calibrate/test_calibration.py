@@ -13,7 +13,7 @@ from hmas.mesh.calibrate.decay import fit_decay
 from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_max_seqs
 from hmas.mesh.calibrate.measurement import EngineGauges, Measurement, StreamTimes, measured, overhead_s
-from hmas.mesh.calibrate.outcome import calibrated, table
+from hmas.mesh.calibrate.outcome import calibrated, poor_fits, table
 from hmas.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, PlanPoint, make_plan, requests_of
 
 COST = StepCostModel(0.004, 2e-5, 2e-4, 1e-7)
@@ -104,6 +104,15 @@ def test_prompts_that_are_mostly_overhead_do_not_bend_the_fit() -> None:
     made = calibrated("known", "test", noisy, LIMITS)
     assert made.overhead_s == pytest.approx(0.053, rel=0.1)
     assert made.fit.cost.c_p_s == pytest.approx(COST.c_p_s, rel=0.25)
+
+
+def test_a_poor_fit_is_remarked() -> None:
+    assert poor_fits(calibrated("known", "test", exact(), LIMITS)) == []
+    wild = [replace(m, seconds=(m.seconds or 0) * (1.6 if n % 2 else 0.7)) if m.kind == "decode" else m
+            for n, m in enumerate(exact())]  # fmt: skip
+    (remark,) = poor_fits(calibrated("known", "test", wild, LIMITS))
+    assert remark.startswith("the fitted times of decode are off by ")
+    assert "--fresh" in remark
 
 
 def test_what_is_written_is_a_profile() -> None:

@@ -10,6 +10,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement
+from hmas.mesh.compare.commands import refused_only_live
 from hmas.mesh.compare.picture import LATE, ON_TIME, picture
 from hmas.mesh.compare.rows import HEADER, rows_csv
 from hmas.mesh.compare.runs import DRAIN_S, Replay
@@ -43,23 +44,37 @@ def test_a_picture_has_a_bar_for_each_second_of_each_side() -> None:
     assert drawn == picture("a title", {"alone": [on_time, late, lost], "meshed": [on_time]}, 2.0)
 
 
-def test_rows_hold_every_request_of_every_run() -> None:
-    record = RequestRecord(
-        index=0, request_id="a", tenant="t", task=TaskType.UNKNOWN, slo=SLO, prompt_tokens=5, expected_output_tokens=2,
-        scheduled_s=1.0, sent_s=1.0, end_s=1.5, outcome=Outcome.FINISHED, output_tokens=2, first_token_s=1.25,
-        last_token_s=1.3,
-    )  # fmt: skip
-    late = replace(record, index=1, first_token_s=4.0, last_token_s=4.1, end_s=4.1)
+RECORD = RequestRecord(
+    index=0, request_id="a", tenant="t", task=TaskType.UNKNOWN, slo=SLO, prompt_tokens=5, expected_output_tokens=2,
+    scheduled_s=1.0, sent_s=1.0, end_s=1.5, outcome=Outcome.FINISHED, output_tokens=2, first_token_s=1.25,
+    last_token_s=1.3,
+)  # fmt: skip
+
+
+def replayed(*records: RequestRecord) -> Replay:
     result = LoadResult(
-        name="direct", model="m", offered_s=5.0, warmup_s=0.0, config={}, started_unix_s=0.0, records=(record, late),
+        name="direct", model="m", offered_s=5.0, warmup_s=0.0, config={}, started_unix_s=0.0, records=records,
         lag_p50_s=0.0, lag_p99_s=0.0, reasons=(),
     )  # fmt: skip
-    rows = list(csv.DictReader(rows_csv({"direct": [Replay(result, None)] * 2}, [7, 8]).splitlines()))
+    return Replay(result, None)
+
+
+def test_rows_hold_every_request_of_every_run() -> None:
+    late = replace(RECORD, index=1, first_token_s=4.0, last_token_s=4.1, end_s=4.1)
+    rows = list(csv.DictReader(rows_csv({"direct": [replayed(RECORD, late)] * 2}, [7, 8]).splitlines()))
     assert [(row["side"], row["seed"], row["on_time"]) for row in rows] == [
         ("direct", "7", "1"), ("direct", "7", "0"), ("direct", "8", "1"), ("direct", "8", "0")
     ]  # fmt: skip
     assert tuple(rows[0]) == HEADER
     assert float(rows[0]["ttft_s"]) == pytest.approx(0.25)
+
+
+def test_what_engines_refuse_and_the_simulator_serves_is_told() -> None:
+    failed = [replace(RECORD, outcome=Outcome.INVALID_REQUEST, error=error)
+              for error in ("400 400", "400 never_fits", "stream 400", "429 pool_queue_full", "cut off")]  # fmt: skip
+    assert refused_only_live({"direct": [replayed(RECORD)]}) == []
+    (line,) = refused_only_live({"mesh": [replayed(RECORD, *failed)] * 2, "direct": [replayed(*failed[3:])]})
+    assert line.startswith("mesh: 6 of 12 requests got status 400 ")
 
 
 def test_a_simulated_request_ends_where_a_live_run_ends() -> None:

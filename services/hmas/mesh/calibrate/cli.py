@@ -14,7 +14,7 @@ from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of
 from hmas.mesh.calibrate.measure import measure
 from hmas.mesh.calibrate.measurement import Measurement
-from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, table
+from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, poor_fits, table
 from hmas.mesh.calibrate.plan import DECODE_TOKENS, PlanPoint, make_plan, requests_of
 from hmas.mesh.command import run_command
 
@@ -39,7 +39,7 @@ def calibrate(
     max_num_batched_tokens: Annotated[int, typer.Option(min=1, help="the engine's --max-num-batched-tokens")] = 2048,
     kv_tokens: Annotated[int | None, typer.Option(min=1, help="size of the KV cache in tokens, if known")] = None,
     request_timeout: Annotated[float, typer.Option(min=1, help="seconds one request may take")] = 120.0,
-    fresh: Annotated[bool, typer.Option(help="discard the measurements of an interrupted run")] = False,
+    fresh: Annotated[bool, typer.Option(help="discard the measurements of a former run, interrupted or not")] = False,
 ) -> None:
     """Measure a live endpoint, fit the emulated engine's cost model to it, and write an engine profile."""
     stated = Stated(max_num_seqs, max_num_batched_tokens, kv_tokens)
@@ -61,7 +61,7 @@ def calibrate(
         out.write_text(made.yaml(), encoding="utf-8")
         console.print(plots(made), highlight=False)
         console.print(table(made))
-        for remark in remarks:
+        for remark in [*remarks, *poor_fits(made)]:
             console.print(f"note: {remark}", style="yellow")
         console.print(f"wrote {out}; what the simulator makes of it:", soft_wrap=True)
         console.print(f"  hmas sim capacity --profile {out}", soft_wrap=True)
@@ -81,8 +81,15 @@ async def _calibrate(
     longest = min(max_prompt or model_len, model_len) - DECODE_TOKENS
     points = make_plan(longest, max_batch, budget - PROBES)
     subject = {"url": url, "model": endpoint.model, "longest": longest, "max_batch": max_batch, "budget": budget}
-    measurements = await _measured(endpoint, points, MeasurementJournal(journal_path, subject))
+    journal = MeasurementJournal(journal_path, subject)
+    former = len(journal.done)
+    measurements = await _measured(endpoint, points, journal)
     limits, remarks = limits_of(await endpoint.metrics(), model_len, measurements, stated)
+    if former:
+        remarks.append(
+            f"{former} of {len(points)} points were measured by an earlier run, whose measurements are in "
+            f"{journal_path}: --fresh measures all anew"
+        )
     short = endpoint.model.rpartition("/")[2]
     source = f"measured by `hmas calibrate` at {urlsplit(url).netloc}: {endpoint.model}, {requests_of(points)} requests"
     return calibrated(name or f"{short}-{platform.node()}", source, measurements, limits), remarks

@@ -23,6 +23,7 @@ NAMES = {
     "c_pp_s": "a pair of prefill tokens",
 }
 PLOT_SIZE = (74, 16)  # columns and lines
+POOR_FIT = 0.1  # mean error of a fit from which on it is remarked
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,18 @@ def table(calibration: Calibration) -> Table:
     result.add_row("KV cache", str(limits.num_gpu_blocks * limits.block_size), "", "tokens")
     result.add_row("sequences at once", str(limits.max_num_seqs), "", "")
     return result
+
+
+def poor_fits(calibration: Calibration) -> list[str]:
+    """Returns a remark on each kind of step whose fitted times are off by `POOR_FIT` or more on average."""
+    error = calibration.fit.error
+    kinds = {"prefill": error.prefill_mean, "decode": error.decode_mean}
+    return [
+        f"the fitted times of {kind} are off by {mean:.0%} on average: the engine served others meanwhile, or its "
+        "machine or this one was busy. Measure again with --fresh on a quiet machine before you trust a simulation"
+        for kind, mean in kinds.items()
+        if mean is not None and mean >= POOR_FIT
+    ]
 
 
 def plots(calibration: Calibration) -> Group:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,9 @@ async def at_rate(
     title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
     comparison.console.print(comparison_table(title, runs))
     report_problems(comparison.console, live)
+    if profile is not None:
+        for line in refused_only_live(live):
+            comparison.console.print(line, soft_wrap=True)
     if to.json is not None:
         page: dict[str, Any] = {"rate_rps": rate_rps, "window_s": comparison.window_s, "seeds": list(seeds)}
         write(to.json, page | {name: scores_json(of) for name, of in runs.items()})
@@ -149,6 +152,22 @@ async def at_capacity(comparison: Comparison, seeds: tuple[int, ...], json_path:
         if json_path is not None:
             write(json_path, page)
     return met
+
+
+def refused_only_live(live: Mapping[str, Sequence[Replay]]) -> list[str]:
+    """Returns a line for each side on which requests were refused as they are (status 400), because the simulator
+    serves them."""
+    lines = []
+    for name, runs in live.items():
+        errors = [item for run in runs for item in run.result.errors().items()]
+        refused = sum(count for error, count in errors if "400" in error.split())
+        if refused:
+            offered = sum(run.score.offered for run in runs)
+            lines.append(
+                f"{name}: {refused} of {offered} requests got status 400 and are served in the simulated column; if "
+                "they are too long, the engine's tokenizer makes more tokens of them than one for four bytes"
+            )
+    return lines
 
 
 def report_problems(console: Console, runs: dict[str, list[Replay]]) -> None:
