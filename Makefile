@@ -167,7 +167,7 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
 bench-smoke: $(STAMP)
 	IDS=20_000 $(BIN)/python -m benchmarks.run --smoke
 
-.PHONY: experiments niyama admission live-cognition worth deception
+.PHONY: experiments niyama admission live-cognition live-prediction worth deception
 experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)
 	$(BIN)/python -m experiments run $(if $(DATA),--data $(DATA)) $(ARGS)
 
@@ -179,6 +179,9 @@ admission: $(STAMP) ## whether Retry-After is right: docs/results/admission.md
 
 live-cognition: $(STAMP) ## what perception is worth on a real mesh, some 20 minutes: docs/results/live-cognition.md
 	$(BIN)/python -m experiments.live $(ARGS)
+
+live-prediction: $(STAMP) ## predicted costs against measured ones on real vLLM and emulated engines, some 20 minutes: docs/results/live-prediction.md
+	$(BIN)/python -m experiments.live.prediction $(ARGS) && $(BIN)/python -m experiments.cognition --page
 
 worth: $(STAMP) ## what cognition is worth, and what late annotations cost: docs/results/worth.md
 	$(BIN)/python -m experiments worth $(if $(DATA),--data $(DATA)) $(ARGS)

@@ -20,6 +20,7 @@ from rich.console import Console
 from experiments.cognition import fence as cognition_fence
 from experiments.cognition import page as cognition_page
 from experiments.cognition import simulated as cognition_sim
+from experiments.live.prediction_page import after
 from hmas.perception import evaluation as perception
 from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
 from hmas.perception.backends.model import ModelBackend
@@ -46,6 +47,7 @@ from hmas.prediction.training.measurements import (
 from hmas.prediction.training.train import ForestRecipe, held_apart
 
 HELD_OUT_FILE, SIZES_FILE = "held_out.json", "sizes.json"
+LIVE_FILE = "live-prediction.json"
 LENGTHS_FILE = "cognition_lengths.csv"
 LENGTHS_HEADER = ("task", "tokens", "median", "p90")
 LEAST_PROMPTS = 30  # sources with fewer are shown, not averaged
@@ -244,6 +246,27 @@ def _left_out_summary(left_out: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
+def live_figures(path: Path) -> dict[str, dict[str, float | None]]:
+    """Returns the median |log(predicted / measured)| after 50 settled requests, by cost and engine, from the figures
+    that `make live-prediction` wrote to `path`; nothing if there are none."""
+    if not path.is_file():
+        return {}
+    pooled = json.loads(path.read_text())["pooled"]
+    return {
+        f"after50_{cost}_live": {engine: after(errors, cost) for engine, errors in pooled.items()}
+        for cost in ("decode", "prefill")
+    }
+
+
+def write(out: Path, figures: dict[str, Any]) -> None:
+    """Writes cognition.json and cognition.md into `out`, with the live figures that are there."""
+    parts = {name: figures[name] for name in ("perception", "prediction", "latency")}
+    leading = {name: value for name, value in figures.items() if name not in parts}
+    figures = {**leading, **live_figures(out / LIVE_FILE), **parts}
+    (out / "cognition.json").write_text(json.dumps(figures, indent=1) + "\n")
+    (out / "cognition.md").write_text(cognition_page.page(figures))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with prompts/ and perf/")
@@ -255,12 +278,12 @@ def main() -> None:
         default=PARTS,
         help="measure only these parts, and keep the figures of the others from the last run",
     )
-    parser.add_argument("--page", action="store_true", help="measure nothing: write the page anew from cognition.json")
+    parser.add_argument("--page", action="store_true", help="measure nothing: write the page anew")
     args = parser.parse_args()
     report = Console(stderr=True).print
     if args.page:
         found = json.loads((args.out / "cognition.json").read_text(encoding="utf-8"))
-        (args.out / "cognition.md").write_text(cognition_page.page(found))
+        write(args.out, found)
         return
     kept = kept_figures(args.out / "cognition.json", [part for part in PARTS if part not in args.only])
     latency = latency_figures(args.data) if "latency" in args.only else kept["latency"]
@@ -279,8 +302,7 @@ def main() -> None:
         "prediction": predicted,
         "latency": latency,
     }
-    (args.out / "cognition.json").write_text(json.dumps(figures, indent=1) + "\n")
-    (args.out / "cognition.md").write_text(cognition_page.page(figures))
+    write(args.out, figures)
     report(f"wrote {args.out / 'cognition.md'} and cognition.json")
 
 

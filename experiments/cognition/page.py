@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.live.prediction_page import AFTER, GOALS
 from experiments.report.template import percent, render, table
 from hmas.perception.evaluation import THIN_TYPES
 
@@ -152,6 +153,14 @@ def missed(figures: dict[str, Any]) -> str:
                 "a run begins with a rush that is harder to predict, also by the best constant factor",
             )
             for name, key in (("Time per token", "decode"), ("Prefill", "prefill"))
+        ),
+        *(
+            (
+                f"{name} live on {engine}, error after {AFTER} requests", value, GOALS[key], "{:.3f}".format, False,
+                "[predicted live](live-prediction.md) tells at which loads, of the engine and of the machine",
+            )
+            for name, key in (("Time per token", "decode"), ("Prefill", "prefill"))
+            for engine, value in figures.get(f"after50_{key}_live", {}).items()
         ),
         ("Latency, mean in ms", latency["mean_ms"], 1.64, "{:.2f}".format, False, slower),
         ("Latency, p80 in ms", latency["p80_ms"], 2.0, "{:.2f}".format, False, slower),

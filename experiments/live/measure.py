@@ -34,6 +34,9 @@ PERCEPTIONS: dict[str, dict[str, str]] = {
 }
 
 
+ANSWERS = "hmas_prediction_answers_total"  # costs predicted, by `model`
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """Each run lasts `warmup_s` and then `scored_s` seconds. The two engines sustain some 6.8 requests/s."""
@@ -148,8 +151,8 @@ async def _run(setup: Setup, name: str, seed: int, folder: Path) -> LiveRun:
         await mesh.stop()
     score, offered = result.score(), len(plan.trace.rows)
     late = [] if lag.valid else [f"engine steps lag {lag.p99_s * 1e3:.1f} ms at p99 (at most {MAX_LAG_P99_S * 1e3:g})"]
-    left = _by(told["perception"], "hmas_perception_fallbacks_total", "reason")
-    perceived = _by(told["perception"], "hmas_perception_prompts_total", "source")
+    left = by_label(told["perception"], "hmas_perception_fallbacks_total", "reason")
+    perceived = by_label(told["perception"], "hmas_perception_prompts_total", "source")
     return LiveRun(
         perception=name,
         seed=seed,
@@ -159,8 +162,8 @@ async def _run(setup: Setup, name: str, seed: int, folder: Path) -> LiveRun:
         goodput_rps=score.goodput,
         ttft_p50_s=score.ttft_p50_s,
         ttft_p95_s=score.ttft_p95_s,
-        answered=1.0 - sum(_by(told["gateway"], "hmas_cognition_fallback_total", "reason").values()) / offered,
-        by_catboost=_by(told["prediction"], "hmas_prediction_answers_total", "model").get("catboost", 0.0) / offered,
+        answered=1.0 - sum(by_label(told["gateway"], "hmas_cognition_fallback_total", "reason").values()) / offered,
+        by_catboost=by_label(told["prediction"], ANSWERS, "model").get("catboost", 0.0) / offered,
         tags={source: count / offered for source, count in perceived.items()},
         by_prior={reason: count / offered for reason, count in left.items()},
         errors={
@@ -184,5 +187,6 @@ def samples(state: MeshState, service: str) -> list[Sample]:
         return [(s.name, dict(s.labels), s.value) for family in families for s in family.samples]
 
 
-def _by(found: list[Sample], metric: str, label: str) -> dict[str, float]:
+def by_label(found: list[Sample], metric: str, label: str) -> dict[str, float]:
+    """Returns the values of a metric by one of its labels."""
     return {labels[label]: value for name, labels, value in found if name == metric}
