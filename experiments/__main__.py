@@ -82,6 +82,19 @@ def run_all(
     _told(written)
 
 
+@app.command(name="data-figures")
+def data_figures(
+    out: Out = RESULTS,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of what is generated.")] = 2,
+    data: Data = None,
+) -> None:
+    """Writes the pages of H-MAS's Figures 11 and 13, which show data and no system: prompt lengths over time, and the
+    SLOs of the task types. Without --data, no recorded traces are shown."""
+    from experiments.report.data_figures import write_pages
+
+    _told(write_pages(data_folder(data), range(1, seeds + 1), out))
+
+
 @app.command()
 def niyama(
     out: Out = RESULTS,
