@@ -198,6 +198,26 @@ def regimes(
     _told(write_page(store, chosen, out))
 
 
+@app.command()
+def pools(
+    out: Out = RESULTS,
+    seeds: Seeds = 2,
+    cells: Cells = Path("out/pool-cells"),
+    pages_only: PagesOnly = False,
+) -> None:
+    """Compares the layout that the controller chooses with static ones in pools of one, three and eight engines, behind
+    one worker and behind one an engine, and in pools of two kinds of engine, and writes the page. It takes about an
+    hour of one core. If interrupted, give the command again: finished runs are kept."""
+    from experiments.day import code_of_day
+    from experiments.pools import fill
+    from experiments.report.pools import write_page
+
+    store, chosen = CellStore(cells, code_of_day), range(1, seeds + 1)
+    if not pages_only:
+        fill(store, chosen, typer.echo)
+    _told(write_page(store, chosen, out))
+
+
 @app.command(name="slo-drift")
 def slo_drift(
     out: Annotated[Path, typer.Option(help="Folder that the figures are written to.", file_okay=False)] = Path(

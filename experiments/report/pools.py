@@ -1,0 +1,174 @@
+"""Writes the page about layouts in pools of more than two engines, and of two kinds of engine."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from experiments.pools import (
+    CASES,
+    CHOSEN,
+    CHUNK_TOKENS,
+    LEARNT_S,
+    LEAST,
+    MIXED,
+    SPLIT,
+    PoolCase,
+    PoolRow,
+    cells_of,
+    rows_of,
+)
+from experiments.report.markdown import verdict
+from experiments.report.regimes import drift_rows
+from experiments.report.template import render
+from experiments.slo_drift import ORACLE, DriftRow, behind
+from hmas.sim.cells import CellStore
+
+GENERATED = "\n<!-- Written by `python -m experiments pools`; do not edit. -->\n"
+GOAL_BEHIND, GOAL_DRIFT = 1.0, 2.0  # points that the chosen layout may be behind the best static split, or the oracle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolComparison:
+    """The chosen layout of a pool at one load beside the same system mixed, the best static layout (mixed or split),
+    and plain FCFS to the engine with the fewest outstanding requests."""
+
+    chosen: PoolRow
+    mixed: PoolRow
+    best: PoolRow
+    least: PoolRow
+
+    @property
+    def title(self) -> str:
+        row = self.chosen
+        return f"{row.pool}, {_workers(row.workers)}, {row.load:g} λ*"
+
+    @property
+    def behind(self) -> float:
+        """Points behind the best static layout; negative if ahead."""
+        return 100.0 * (self.best.goodput_rate - self.chosen.goodput_rate)
+
+    @property
+    def later_behind(self) -> float:
+        """The same of the requests that came once a layout can have been chosen."""
+        return 100.0 * (self.best.later - self.chosen.later)
+
+
+def comparisons(rows: Iterable[PoolRow]) -> list[PoolComparison]:
+    """Returns the comparison of each pool and load of which all systems but some splits have rows."""
+    by: dict[tuple[str, int, float], list[PoolRow]] = {}
+    for row in rows:
+        by.setdefault((row.pool, row.workers, row.load), []).append(row)
+    found = []
+    for group in by.values():
+        named = {row.system: row for row in group}
+        if {CHOSEN, MIXED, LEAST} <= named.keys():
+            static = [row for row in group if row.system == MIXED or row.system.startswith(SPLIT)]
+            best = max(static, key=lambda row: row.goodput_rate)
+            found.append(PoolComparison(chosen=named[CHOSEN], mixed=named[MIXED], best=best, least=named[LEAST]))
+    return found
+
+
+def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
+    """Writes `pools.md` and `pools.json` into `out` from the finished runs, and returns their paths."""
+    rows = rows_of(store, seeds)
+    found = comparisons(rows)
+    text = render(
+        Path(__file__).with_name("pools.md.j2"),
+        chunk_tokens=CHUNK_TOKENS,
+        seconds=sorted({case.seconds for case in CASES}),
+        learnt_s=LEARNT_S,
+        capacities=[(title, rate) for title, rate in _capacities(store, seeds).items()],
+        layouts="".join(_layout_verdict(c) for c in found),
+        gains="".join(_gain_verdict(c) for c in found if len(_kinds(c)) > 1),
+        esg="".join(_esg_verdict(c) for c in found),
+        drift=_drift_verdict(drift_rows(out)),
+        comparisons=[_comparison(c) for c in found],
+        missing=sum(store.get(cell) is None for case in CASES for cell in cells_of(case, seeds)),
+        rows=[_cells(row) for row in rows],
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / "pools.md", out / "pools.json"]
+    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return paths
+
+
+def _kinds(c: PoolComparison) -> tuple[tuple[str, int], ...]:
+    return next(case.kinds for case in CASES if case.name == c.chosen.pool)
+
+
+def _capacities(store: CellStore, seeds: Sequence[int]) -> dict[str, str]:
+    def told(case: PoolCase) -> str:
+        found = store.get(cells_of(case, seeds)[0].capacity)
+        return f"{found['rate_rps']:.2f}" if found else "not measured"
+
+    return {case.name: told(case) for case in CASES}
+
+
+def _layout_verdict(c: PoolComparison) -> str:
+    numbers = f"{c.chosen.goodput_rate:.3f} beside {c.best.goodput_rate:.3f} of {c.best.system}"
+    why = ""
+    if c.behind > GOAL_BEHIND:
+        after = f"of the requests after the first {LEARNT_S:g} s it is {c.later_behind:.1f} points behind"
+        why = f"It is {c.behind:.1f} points behind, and {after}: " + (
+            "the distance is from the time before a layout is chosen."
+            if c.later_behind <= GOAL_BEHIND
+            else f"what it came to by the end of the first seed's run ({c.chosen.layout}) is worse as well."
+        )
+    return verdict(f"{c.title}: at least the best static layout less {GOAL_BEHIND:g} point", not why, numbers, why)
+
+
+def _gain_verdict(c: PoolComparison) -> str:
+    numbers = f"{c.chosen.goodput_rate:.3f} beside {c.least.goodput_rate:.3f} and {c.best.goodput_rate:.3f}"
+    return verdict(
+        f"{c.title}: beats both the fewest outstanding requests and the best static assignment of classes",
+        c.chosen.goodput_rate > max(c.least.goodput_rate, c.best.goodput_rate),
+        numbers,
+    )
+
+
+def _esg_verdict(c: PoolComparison) -> str:
+    ours, least = c.chosen, c.least
+    numbers = f"{ours.esg:.0f} beside {least.esg:.0f} per s"
+    why = (
+        f"Requests that were not on time bring {least.esg_late:.0f} of FCFS's and {ours.esg_late:.0f} of ours, those "
+        f"on time {least.esg - least.esg_late:.0f} and {ours.esg - ours.esg_late:.0f}."
+    )
+    return verdict(f"{c.title}: ESG at least that of plain FCFS", ours.esg >= least.esg, numbers, why)
+
+
+def _drift_verdict(rows: Sequence[DriftRow]) -> str:
+    claim = f"SLOs that drift inside a run: within {GOAL_DRIFT:g} points of an oracle that splits anew at once"
+    if not rows:
+        return verdict(claim, None, "no run is there")
+    named = {row.system: row for row in rows}
+    ours, oracle, mixed = named[CHOSEN], named[ORACLE], named[MIXED]
+    why = (
+        f"It loses {100 * (oracle.first_half - ours.first_half):.1f} points in the first half and "
+        f"{100 * (oracle.second_half - ours.second_half):.1f} in the second; a pool that is always mixed has "
+        f"{mixed.first_half:.3f} and {mixed.second_half:.3f} there, ours {ours.first_half:.3f} and "
+        f"{ours.second_half:.3f}."
+    )
+    return verdict(claim, behind(rows) <= GOAL_DRIFT, f"{behind(rows):.1f} points behind", why)
+
+
+def _comparison(c: PoolComparison) -> tuple[str, ...]:
+    gain, later = 100.0 * (c.chosen.goodput_rate - c.mixed.goodput_rate), -c.later_behind
+    return (
+        c.chosen.pool, _workers(c.chosen.workers), f"{c.chosen.load:g}", f"{c.least.goodput_rate:.3f}",
+        f"{c.mixed.goodput_rate:.3f}", f"{c.chosen.goodput_rate:.3f}", f"{gain:+.1f}",
+        f"{c.best.system} {c.best.goodput_rate:.3f}", f"{-c.behind:+.1f}", f"{later:+.1f}",
+    )  # fmt: skip
+
+
+def _cells(row: PoolRow) -> tuple[str, ...]:
+    sd = "" if row.goodput_sd is None else f" ± {row.goodput_sd:.3f}"
+    return (
+        row.pool, _workers(row.workers), f"{row.load:g}", row.system, f"{row.goodput_rate:.3f}{sd}",
+        f"{row.later:.3f}", f"{row.esg:.0f}", f"{row.esg_late:.0f}", f"{row.ttft_p50:.2f}", row.layout, str(row.seeds),
+    )  # fmt: skip
+
+
+def _workers(number: int) -> str:
+    return "one worker" if number == 1 else f"{number} workers"
