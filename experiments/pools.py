@@ -28,11 +28,13 @@ A100, H100 = "llama2-70b-a100x4", "llama2-70b-h100x4"
 GUESS_RPS = {A100: 2.2, H100: 4.4}  # a first guess of λ* for one engine
 CHUNK_TOKENS = 1024
 SECONDS, CAPACITY_S = 240.0, 150.0  # of a run, and of those in which λ* is sought
-LARGE_S = 150.0  # of a run of eight engines
+LARGE_S, LARGEST_S = 150.0, 120.0  # of a run of eight engines, all A100 or not
 LEARNT_S = 60.0  # a run begins mixed; what comes later than this meets a layout that was chosen
 LOADS = (1.4,)  # in λ*
 BRACKET, PRECISION = 1.15, 0.02  # of the search for λ*
-CHOSEN, MIXED, LEAST, SPLIT, CAPACITY = "hmas", "hmas-mixed", "least-outstanding", "split", "capacity"
+LATE_S = 30.0  # when a late split comes into force, about when the controller first chooses
+CHOSEN, MIXED, LEAST, CAPACITY = "hmas", "hmas-mixed", "least-outstanding", "capacity"
+SPLIT, LATE = "split", "late-split"
 Kinds = tuple[tuple[str, int], ...]
 Told = Callable[[str], None]
 
@@ -40,8 +42,8 @@ Told = Callable[[str], None]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCell:
     """One run of a system on a pool, or (`CAPACITY`) the search for the pool's λ*. `kinds` are profiles and how many
-    engines of each, shared by `workers`. With `SPLIT` the first `strict` engines serve TPOT SLOs up to `cut_ms`, and
-    the others the rest. `load` is in λ*."""
+    engines of each, shared by `workers`. With `SPLIT`, and after `LATE_S` with `LATE`, the first `strict` engines serve
+    TPOT SLOs up to `cut_ms`, and the others the rest. `load` is in λ*."""
 
     kinds: Kinds
     system: str
@@ -56,38 +58,42 @@ class PoolCell:
         return cell_key(self)
 
     @property
-    def capacity(self) -> "PoolCell":
-        """The cell of the pool's λ*, which depends neither on the workers nor on the order of the engines."""
-        return PoolCell(kinds=tuple(sorted(self.kinds)), system=CAPACITY, seconds=CAPACITY_S)
-
-    @property
     def name(self) -> str:
         """The system, and of a split its cut and the engines on its strict side."""
-        if self.system != SPLIT:
+        if self.system not in (SPLIT, LATE):
             return self.system
         first = self.kinds[0][0]
         kind = f" {hardware(first)} first" if len(self.kinds) > 1 else ""
-        return f"{SPLIT}-{self.cut_ms}: {self.strict} of {sum(n for _, n in self.kinds)}{kind}"
+        return f"{self.system}-{self.cut_ms}: {self.strict} of {sum(n for _, n in self.kinds)}{kind}"
 
 
 class StaticSplit(NamedTuple):
     """A static split to compare with: `strict` engines for TPOT SLOs up to `cut_ms`. Of two kinds of engine the second
-    comes first if `turned`, so that it serves the strict class."""
+    comes first if `turned`, so that it serves the strict class. `late`: the pool is mixed before `LATE_S`."""
 
     cut_ms: int
     strict: int
     turned: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCase:
-    """A pool whose chosen layout is compared with static splits."""
+    """A pool whose chosen layout is compared with static splits. Its λ* is taken to be `times` that of the pool with so
+    many times fewer engines, to spare a search."""
 
     name: str
     kinds: Kinds
     workers: int = 1
     splits: tuple[StaticSplit, ...] = ()
     seconds: float = SECONDS
+    times: int = 1
+
+    @property
+    def capacity(self) -> PoolCell:
+        """The cell of λ*, which depends neither on the workers nor on the order of the engines."""
+        kinds = tuple(sorted((profile, number // self.times) for profile, number in self.kinds))
+        return PoolCell(kinds=kinds, system=CAPACITY, seconds=CAPACITY_S)
 
     def cells(self, load: float, seed: int) -> list[PoolCell]:
         def cell(system: str, kinds: Kinds = self.kinds, **more: Any) -> PoolCell:
@@ -96,31 +102,42 @@ class PoolCase:
             own: dict[str, Any] = {"workers": workers, "load": load, "seed": seed, "seconds": self.seconds}
             return PoolCell(kinds=kinds, system=system, **own, **more)
 
-        splits = (
-            cell(SPLIT, self.kinds[::-1] if each.turned else self.kinds, cut_ms=each.cut_ms, strict=each.strict)
+        splits = [
+            cell(
+                LATE if each.late else SPLIT,
+                self.kinds[::-1] if each.turned else self.kinds,
+                cut_ms=each.cut_ms,
+                strict=each.strict,
+            )
             for each in self.splits
-        )
+        ]
         return [cell(CHOSEN), cell(MIXED), cell(LEAST), *splits]
 
 
-# The best of all splits at 90 to 150 ms in one run of 150 s each.
-OF_THREE = (StaticSplit(90, 1), StaticSplit(100, 1), StaticSplit(111, 1), StaticSplit(124, 2))
-OF_EIGHT = (StaticSplit(100, 3), StaticSplit(111, 4), StaticSplit(124, 5))
+# Without the late ones, the best of all splits at 90 to 150 ms in one run of 150 s each.
+OF_THREE = (
+    StaticSplit(90, 1), StaticSplit(100, 1), StaticSplit(111, 1), StaticSplit(124, 2), StaticSplit(100, 1, late=True),
+)  # fmt: skip
+OF_EIGHT = (StaticSplit(100, 3), StaticSplit(111, 4), StaticSplit(124, 5), StaticSplit(111, 4, late=True))
 OF_TWO_KINDS = (
     StaticSplit(111, 1), StaticSplit(124, 1), StaticSplit(134, 1), StaticSplit(90, 1, True), StaticSplit(100, 1, True),
-    StaticSplit(111, 1, True),
+    StaticSplit(111, 1, True), StaticSplit(124, 1, late=True),
 )  # fmt: skip
-OF_FOUR_AND_FOUR = (
-    StaticSplit(100, 3), StaticSplit(111, 4), StaticSplit(124, 4), StaticSplit(90, 4, True), StaticSplit(100, 4, True),
-)  # fmt: skip
+OF_FOUR_AND_FOUR = (StaticSplit(124, 4), StaticSplit(100, 4, True), StaticSplit(111, 4))
 CASES = (
     PoolCase(name="one A100 and one H100", kinds=((H100, 1), (A100, 1)), splits=OF_TWO_KINDS),
     PoolCase(name="one engine", kinds=((A100, 1),)),
     PoolCase(name="three engines", kinds=((A100, 3),), splits=OF_THREE),
     PoolCase(name="three engines", kinds=((A100, 3),), workers=3, splits=OF_THREE),
     PoolCase(name="eight engines", kinds=((A100, 8),), splits=OF_EIGHT, seconds=LARGE_S),
-    PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT, seconds=LARGE_S),
-    PoolCase(name="four A100 and four H100", kinds=((H100, 4), (A100, 4)), splits=OF_FOUR_AND_FOUR, seconds=LARGE_S),
+    PoolCase(
+        name="four A100 and four H100",
+        kinds=((H100, 4), (A100, 4)),
+        splits=OF_FOUR_AND_FOUR,
+        seconds=LARGEST_S,
+        times=4,
+    ),
+    PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT[:2], seconds=LARGE_S),
 )
 
 
@@ -137,8 +154,8 @@ def fill(store: CellStore, seeds: Sequence[int], told: Told) -> None:
     pools."""
     for seed in seeds:
         for case in CASES:
+            rate_rps = case.times * _got(store, case.capacity, 0.0, told)["rate_rps"]
             for cell in cells_of(case, (seed,)):
-                rate_rps = _got(store, cell.capacity, 0.0, told)["rate_rps"]
                 _got(store, cell, cell.load * rate_rps, told)
 
 
@@ -213,18 +230,19 @@ def _setup(cell: PoolCell) -> MeshSetup:
     kinds = [(chunked(named_profile(name), CHUNK_TOKENS), number) for name, number in cell.kinds]
     (profile, number), others = kinds[0], tuple(kinds[1:])
     pools = (PoolSetup(POOL, profile, number, cell.workers, others),)
-    if cell.system != SPLIT:
+    if cell.system not in (SPLIT, LATE):
         return replace(MESHES[cell.system], pools=pools)
     whole = sum(n for _, n in cell.kinds)
     split = Split((cell.cut_ms / 1000.0,), (cell.strict, whole - cell.strict))
-    return MeshSetup(name=cell.name, pin=INITIAL_TOPOLOGY, split=split, pools=pools)
+    pinned = MeshSetup(name=cell.name, pin=INITIAL_TOPOLOGY, split=split, pools=pools)
+    return pinned if cell.system == SPLIT else replace(pinned, split=Split(), splits=((LATE_S, split),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolRow:
     """What one system reached on one pool at one load, in λ*: means over `seeds`; `goodput_sd` is None for a single
     one. `later` is the goodput rate of the requests that came after `LEARNT_S`, `esg_late` the part of the ESG rate
-    that requests bring which were not on time, and `layout` what the first seed's run ended with."""
+    that requests bring which were not on time, and `layout` tells when the first seed's run got which layout."""
 
     pool: str
     workers: int
@@ -261,9 +279,14 @@ def rows_of(store: CellStore, seeds: Sequence[int]) -> list[PoolRow]:
                     later=fmean(run["later"] for run in found),
                     esg=fmean(run["esg"] for run in found),
                     esg_late=fmean(run["esg_late"] for run in found),
-                    layout=str(found[0]["layouts"][-1][1]) if found[0]["layouts"] else "mixed",
+                    layout=_layouts(found[0]["layouts"], case.seconds),
                     ttft_p50=fmean(run["ttft_p50"] for run in found),
                     seeds=len(rates),
                 )
             )
     return rows
+
+
+def _layouts(spans: Sequence[tuple[float, str]], seconds: float) -> str:
+    """Returns the layouts of a run in words; what came into force after its last request says nothing."""
+    return "; ".join(f"{at_s:.0f} s {text}" for at_s, text in spans if at_s < seconds) or "mixed"

@@ -11,11 +11,11 @@ from experiments.pools import (
     CASES,
     CHOSEN,
     H100,
+    LATE,
     LEAST,
     MIXED,
     SPLIT,
     PoolCell,
-    StaticSplit,
     cells_of,
     compute,
     highest_rate,
@@ -58,7 +58,8 @@ def test_a_turned_split_gives_the_strict_class_the_other_kind_and_both_have_one_
     cells = [cell for cell in MIXED_POOL.cells(1.4, 1) if cell.system == SPLIT and cell.cut_ms == 111]
     assert [cell.kinds for cell in cells] == [((H100, 1), (A100, 1)), ((A100, 1), (H100, 1))]
     assert cells[0].name != cells[1].name
-    assert cells[0].capacity == cells[1].capacity
+    larger = replace(MIXED_POOL, kinds=((A100, 4), (H100, 4)), times=4)
+    assert larger.capacity == MIXED_POOL.capacity
 
 
 def test_plain_fcfs_is_run_once_for_any_number_of_workers() -> None:
@@ -68,16 +69,18 @@ def test_plain_fcfs_is_run_once_for_any_number_of_workers() -> None:
     assert least[0] == least[1]
 
 
-@pytest.mark.parametrize("system", [MIXED, LEAST, SPLIT])
+@pytest.mark.parametrize("system", [MIXED, LEAST, SPLIT, LATE])
 def test_a_run_gives_its_figures(system: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.pools.LEARNT_S", 4.0)
     monkeypatch.setattr("experiments.pools.perceived", lambda workload, folder: workload)
-    split = {"cut_ms": 111, "strict": 1} if system == SPLIT else {}
+    monkeypatch.setattr("experiments.pools.LATE_S", 5.0)
+    split = {"cut_ms": 111, "strict": 1} if system in (SPLIT, LATE) else {}
     cell = PoolCell(kinds=((H100, 1), (A100, 1)), system=system, workers=2, load=1.0, seed=1, seconds=8.0, **split)
     found = compute(cell, 3.0)
     assert 0.5 < found["goodput_rate"] <= 1.0
     assert 0.0 <= found["esg_late"] < found["esg"]
-    assert [text for _, text in found["layouts"]] == (["<= 111 ms: 1, > 111 ms: 1"] if system == SPLIT else [])
+    assert [text for _, text in found["layouts"]] == (["<= 111 ms: 1, > 111 ms: 1"] if split else [])
+    assert not split or (found["layouts"][0][0] > 5.0) is (system == LATE)
 
 
 def test_a_faster_engine_beside_a_slow_one_bears_more_than_two_slow_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +91,16 @@ def test_a_faster_engine_beside_a_slow_one_bears_more_than_two_slow_ones(monkeyp
 
 def test_a_choice_that_loses_only_at_the_start_is_told_from_one_that_is_worse(store: CellStore, tmp_path: Path) -> None:
     best = finished(0.95, later=0.94)
-    fill(store, {CHOSEN: finished(0.9, later=0.935), MIXED: finished(0.8), LEAST: finished(0.7), SPLIT: best})
+    fill(
+        store,
+        {
+            CHOSEN: finished(0.9, later=0.935),
+            MIXED: finished(0.8),
+            LEAST: finished(0.7),
+            SPLIT: best,
+            LATE: finished(0.92),
+        },
+    )
     rows = rows_of(store, (1, 2))
     (found,) = comparisons(rows)
     assert found.behind == pytest.approx(5.0)
@@ -96,9 +108,10 @@ def test_a_choice_that_loses_only_at_the_start_is_told_from_one_that_is_worse(st
     text = write_page(store, (1, 2), tmp_path)[0].read_text()
     assert "less 1 point: **does not hold** (0.900 beside 0.950" in text
     assert "the distance is from the time before a layout is chosen" in text
+    assert "mixed for 30 s and has split-100: 1 of 3 from then on reaches 0.920" in text
     fill(store, {CHOSEN: finished(0.9, later=0.9)})
     text = write_page(store, (1, 2), tmp_path)[0].read_text()
-    assert "(<= 100 ms: 1, > 100 ms: 2) is worse as well" in text
+    assert "with what was chosen by then (30 s <= 100 ms: 1, > 100 ms: 2 in the first seed)" in text
     fill(store, {CHOSEN: finished(0.945, esg=99.0)})
     text = write_page(store, (1, 2), tmp_path)[0].read_text()
     assert "less 1 point: holds" in text
@@ -120,6 +133,5 @@ def test_the_drift_is_judged_by_the_oracle(store: CellStore, tmp_path: Path) -> 
 
 
 def test_a_static_split_says_what_it_is() -> None:
-    assert StaticSplit(100, 1) == (100, 1, False)
     cell = PoolCell(kinds=((A100, 3),), system=SPLIT, cut_ms=100, strict=1)
-    assert cell.name == "split-100: 1 of 3"
+    assert (cell.name, replace(cell, system=LATE).name) == ("split-100: 1 of 3", "late-split-100: 1 of 3")
