@@ -40,6 +40,7 @@ class PoolComparison:
     best: PoolRow
     least: PoolRow
     late: PoolRow | None  # a split that came into force late
+    unfinished: int  # static splits without a run, of which one may yet be the best
 
     @property
     def title(self) -> str:
@@ -62,15 +63,25 @@ def comparisons(rows: Iterable[PoolRow]) -> list[PoolComparison]:
     by: dict[tuple[str, int, float], list[PoolRow]] = {}
     for row in rows:
         by.setdefault((row.pool, row.workers, row.load), []).append(row)
+    wanted = {
+        (case.name, case.workers): {cell.name for cell in cells_of(case, (1,)) if cell.system == SPLIT}
+        for case in CASES
+    }
     found = []
     for group in by.values():
         named = {row.system: row for row in group}
         if {CHOSEN, MIXED, LEAST} <= named.keys():
             static = [row for row in group if row.system == MIXED or row.system.startswith(SPLIT)]
             best = max(static, key=lambda row: row.goodput_rate)
-            late = next((row for row in group if row.system.startswith(LATE)), None)
             found.append(
-                PoolComparison(chosen=named[CHOSEN], mixed=named[MIXED], best=best, least=named[LEAST], late=late)
+                PoolComparison(
+                    chosen=named[CHOSEN],
+                    mixed=named[MIXED],
+                    best=best,
+                    least=named[LEAST],
+                    late=next((row for row in group if row.system.startswith(LATE)), None),
+                    unfinished=len(wanted[best.pool, best.workers] - named.keys()),
+                )
             )
     return found
 
@@ -116,7 +127,13 @@ def _capacities(store: CellStore) -> dict[str, str]:
 def _layout_verdict(c: PoolComparison) -> str:
     numbers = f"{c.chosen.goodput_rate:.3f} beside {c.best.goodput_rate:.3f} of {c.best.system}"
     why = _why_behind(c) if c.behind > GOAL_BEHIND else ""
-    return verdict(f"{c.title}: at least the best static layout less {GOAL_BEHIND:g} point", not why, numbers, why)
+    claim = f"{c.title}: at least the best static layout less {GOAL_BEHIND:g} point"
+    return verdict(claim, *_so_far(c, not why, numbers), why)
+
+
+def _so_far(c: PoolComparison, holds: bool, numbers: str) -> tuple[bool | None, str]:
+    """Returns a verdict on the best static layout with its numbers: none where a run to come might overturn it."""
+    return (None, f"{numbers}; {c.unfinished} splits are not run") if holds and c.unfinished else (holds, numbers)
 
 
 def _why_behind(c: PoolComparison) -> str:
@@ -137,11 +154,9 @@ def _why_behind(c: PoolComparison) -> str:
 
 def _gain_verdict(c: PoolComparison) -> str:
     numbers = f"{c.chosen.goodput_rate:.3f} beside {c.least.goodput_rate:.3f} and {c.best.goodput_rate:.3f}"
-    return verdict(
-        f"{c.title}: beats both the fewest outstanding requests and the best static assignment of classes",
-        c.chosen.goodput_rate > max(c.least.goodput_rate, c.best.goodput_rate),
-        numbers,
-    )
+    holds = c.chosen.goodput_rate > max(c.least.goodput_rate, c.best.goodput_rate)
+    claim = f"{c.title}: beats both the fewest outstanding requests and the best static assignment of classes"
+    return verdict(claim, *_so_far(c, holds, numbers))
 
 
 def _esg_verdict(c: PoolComparison) -> str:

@@ -116,6 +116,11 @@ def test_a_choice_that_loses_only_at_the_start_is_told_from_one_that_is_worse(st
     text = write_page(store, (1, 2), tmp_path)[0].read_text()
     assert "less 1 point: holds" in text
     assert "ESG at least that of plain FCFS: **does not hold** (99 beside 100 per s)" in text
+    for cell in cells_of(THREE, (1, 2)):
+        if cell.system == SPLIT and cell.cut_ms == 90:
+            (tmp_path / "cells" / "code" / f"{cell.key()}.json").unlink()
+    text = write_page(store, (1, 2), tmp_path)[0].read_text()
+    assert "less 1 point: not measured (0.945 beside 0.950 of split-100: 1 of 3; 1 splits are not run)" in text
     assert "runs are not finished" in text
 
 
