@@ -21,7 +21,7 @@ from experiments.pools import (
     rows_of,
 )
 from experiments.report.markdown import verdict
-from experiments.report.regimes import drift_rows
+from experiments.report.regimes import LEVEL, drift_rows
 from experiments.report.template import render
 from experiments.slo_drift import ORACLE, DriftRow, behind
 from hmas.sim.cells import CellStore
@@ -94,6 +94,7 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         Path(__file__).with_name("pools.md.j2"),
         chunk_tokens=CHUNK_TOKENS,
         seconds=sorted({case.seconds for case in CASES}),
+        seeds=len(seeds),
         learnt_s=LEARNT_S,
         late_s=LATE_S,
         capacities=[(title, rate) for title, rate in _capacities(store).items()],
@@ -154,8 +155,11 @@ def _why_behind(c: PoolComparison) -> str:
 
 def _gain_verdict(c: PoolComparison) -> str:
     numbers = f"{c.chosen.goodput_rate:.3f} beside {c.least.goodput_rate:.3f} and {c.best.goodput_rate:.3f}"
-    holds = c.chosen.goodput_rate > max(c.least.goodput_rate, c.best.goodput_rate)
-    claim = f"{c.title}: beats both the fewest outstanding requests and the best static assignment of classes"
+    holds = 100.0 * (c.chosen.goodput_rate - max(c.least.goodput_rate, c.best.goodput_rate)) > LEVEL
+    claim = (
+        f"{c.title}: beats the fewest outstanding requests and the best static assignment of classes by more than "
+        f"{LEVEL:g} points"
+    )
     return verdict(claim, *_so_far(c, holds, numbers))
 
 

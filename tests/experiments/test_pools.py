@@ -140,3 +140,15 @@ def test_the_drift_is_judged_by_the_oracle(store: CellStore, tmp_path: Path) -> 
 def test_a_static_split_says_what_it_is() -> None:
     cell = PoolCell(kinds=((A100, 3),), system=SPLIT, cut_ms=100, strict=1)
     assert (cell.name, replace(cell, system=LATE).name) == ("split-100: 1 of 3", "late-split-100: 1 of 3")
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(0.91, "holds"), (0.902, "**does not hold**")])
+def test_a_mixed_pool_must_be_ahead_and_not_only_level(
+    store: CellStore, tmp_path: Path, ours: float, verdict: str
+) -> None:
+    rates = {CHOSEN: ours, MIXED: 0.8, LEAST: 0.7, SPLIT: 0.9, LATE: 0.9}
+    for cell in cells_of(MIXED_POOL, (1,)):
+        store.put(cell, finished(rates[cell.system]))
+    text = write_page(store, (1,), tmp_path)[0].read_text()
+    assert f"by more than 0.3 points: {verdict} ({ours:.3f} beside 0.700 and 0.900)" in text
+    assert "**All is of one seed**" in text
