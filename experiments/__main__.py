@@ -82,6 +82,19 @@ def run_all(
     _told(written)
 
 
+@app.command(name="data-figures")
+def data_figures(
+    out: Out = RESULTS,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of what is generated.")] = 2,
+    data: Data = None,
+) -> None:
+    """Writes the pages of H-MAS's Figures 11 and 13, which show data and no system: prompt lengths over time, and the
+    SLOs of the task types. Without --data, no recorded traces are shown."""
+    from experiments.report.data_figures import write_pages
+
+    _told(write_pages(data_folder(data), range(1, seeds + 1), out))
+
+
 @app.command()
 def niyama(
     out: Out = RESULTS,
@@ -182,6 +195,26 @@ def regimes(
     if not pages_only:
         for some in batches(chosen):
             execute_cells(some, store, processes, _counted)
+    _told(write_page(store, chosen, out))
+
+
+@app.command()
+def pools(
+    out: Out = RESULTS,
+    seeds: Seeds = 2,
+    cells: Cells = Path("out/pool-cells"),
+    pages_only: PagesOnly = False,
+) -> None:
+    """Compares the layout that the controller chooses with static ones in pools of one, three and eight engines, behind
+    one worker and behind one an engine, and in pools of two kinds of engine, and writes the page. It takes about an
+    hour of one core. If interrupted, give the command again: finished runs are kept."""
+    from experiments.day import code_of_day
+    from experiments.pools import fill
+    from experiments.report.pools import write_page
+
+    store, chosen = CellStore(cells, code_of_day), range(1, seeds + 1)
+    if not pages_only:
+        fill(store, chosen, typer.echo)
     _told(write_page(store, chosen, out))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+Points = tuple[Sequence[float], Sequence[float]]
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777", "#222222")
 
 
@@ -71,4 +72,38 @@ def bars(path: Path, groups: Mapping[str, Mapping[str, float]], y_label: str) ->
     axis.set_xticks([x + 0.4 - width / 2 for x in range(len(groups))], list(groups))
     axis.set_ylabel(y_label)
     axis.legend(frameon=False, fontsize=7, ncols=4)
+    return _save(pyplot, figure, path)
+
+
+def heatmaps(
+    path: Path, panels: Mapping[str, Sequence[Sequence[float]]], rows: Sequence[str], x_label: str, columns: int = 2
+) -> str:
+    """Draws one heatmap per title in `panels`, from white (0) to dark (the panel's highest value), and writes them to
+    `path`. A panel has a row of values for each of the labels `rows`, lowest first, and a column per step of x. Returns
+    the file's name."""
+    pyplot = _pyplot()
+    lines = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(lines, columns, figsize=(3.6 * columns, 2.4 * lines), squeeze=False)
+    flat = [axis for line in axes for axis in line]
+    for axis, (title, values) in zip(flat, panels.items(), strict=False):
+        axis.imshow(values, cmap="Blues", vmin=0.0, origin="lower", aspect="auto", interpolation="nearest")
+        axis.set_yticks(range(len(rows)), rows, fontsize=6)
+        axis.set_title(title)
+        axis.set_xlabel(x_label)
+    for axis in flat[len(panels) :]:
+        axis.set_visible(False)
+    return _save(pyplot, figure, path)
+
+
+def scatter(path: Path, groups: Mapping[str, Points], x_label: str, y_label: str) -> str:
+    """Draws the (x, y) points of each group in a colour of its own, and writes them to `path`. Returns the file's
+    name."""
+    pyplot = _pyplot()
+    figure, axis = pyplot.subplots(figsize=(7.2, 4.0))
+    colours = pyplot.get_cmap("tab20").colors
+    for i, (label, (x, y)) in enumerate(groups.items()):
+        axis.scatter(x, y, s=5, label=label, color=[colours[i % len(colours)]], linewidths=0)
+    axis.set_xlabel(x_label)
+    axis.set_ylabel(y_label)
+    axis.legend(frameon=False, fontsize=7, markerscale=2, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _save(pyplot, figure, path)

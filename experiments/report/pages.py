@@ -62,7 +62,11 @@ def write_pages(
         seeds = "" if experiment.name not in whole else f": {len(experiment.seeds)} seeds, whole"
         index.append(f"[{experiment.title}]({experiment.page}.md){seeds}")
     texts["statistics"] = statistics_page(data)
-    index.append("[Trace statistics of §2](statistics.md)")
+    index += [
+        "[Trace statistics of §2](statistics.md)",
+        "[Figure 11: prompt lengths over time](figure11.md)",
+        "[Figure 13: SLOs of the task types](figure13.md)",
+    ]
     texts["simulator"] = render(
         Path(__file__).with_name("simulator.md.j2"),
         entries=dict.fromkeys(index),

@@ -28,7 +28,7 @@ LEVEL = 0.3  # points; less is called level
 def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
     """Writes `regimes.md` and `regimes.json` into `out` from the finished runs, and returns their paths."""
     rows = rows_of(store, seeds)
-    drift = _drift(out)
+    drift = drift_rows(out)
     text = render(
         Path(__file__).with_name("regimes.md.j2"),
         seconds=WORKLOAD.duration_s,
@@ -59,7 +59,8 @@ def write_drift(rows: Sequence[DriftRow], out: Path) -> Path:
     return path
 
 
-def _drift(out: Path) -> list[DriftRow]:
+def drift_rows(out: Path) -> list[DriftRow]:
+    """Returns the figures that `write_drift` wrote into `out`; none if it did not."""
     path = out / DRIFT
     return [DriftRow(**row) for row in json.loads(path.read_text(encoding="utf-8"))] if path.exists() else []
 

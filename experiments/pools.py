@@ -1,0 +1,292 @@
+"""Layouts beyond two engines of a kind: pools of one, three and eight engines, behind one worker and behind one worker
+an engine, and pools of two kinds of engine. Pure but for the store of runs and the answers of perception."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from hmas.contracts.control import INITIAL_TOPOLOGY, Split
+from hmas.engine.core.profile import EngineProfile
+from hmas.engine.named import named_profile
+from hmas.laws.scoring import is_ok, service_gain
+from hmas.sim.baselines.fleet import EngineFleet
+from hmas.sim.baselines.systems import BASELINES, FleetSetting
+from hmas.sim.capacity import CAPACITY_SEEDS, TARGET
+from hmas.sim.cells import CellStore
+from hmas.sim.experiment import chunked
+from hmas.sim.mesh import MeshSim
+from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.result import SimResult
+from hmas.sim.setup import POOL, MeshSetup, PoolSetup
+from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.stored import cell_key
+from hmas.sim.systems import MESHES
+from hmas.sim.workload import Workload
+
+A100, H100 = "llama2-70b-a100x4", "llama2-70b-h100x4"
+GUESS_RPS = {A100: 2.2, H100: 4.4}  # a first guess of λ* for one engine
+CHUNK_TOKENS = 1024
+SECONDS, CAPACITY_S = 240.0, 150.0  # of a run, and of those in which λ* is sought
+LARGE_S, LARGEST_S = 150.0, 120.0  # of a run of eight engines, all A100 or not
+LEARNT_S = 60.0  # a run begins mixed; what comes later than this meets a layout that was chosen
+LOADS = (1.4,)  # in λ*
+BRACKET, PRECISION = 1.15, 0.02  # of the search for λ*
+LATE_S = 30.0  # when a late split comes into force, about when the controller first chooses
+CHOSEN, MIXED, LEAST, CAPACITY = "hmas", "hmas-mixed", "least-outstanding", "capacity"
+SPLIT, LATE = "split", "late-split"
+Kinds = tuple[tuple[str, int], ...]
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCell:
+    """One run of a system on a pool, or (`CAPACITY`) the search for the pool's λ*. `kinds` are profiles and how many
+    engines of each, shared by `workers`. With `SPLIT`, and after `LATE_S` with `LATE`, the first `strict` engines serve
+    TPOT SLOs up to `cut_ms`, and the others the rest. `load` is in λ*."""
+
+    kinds: Kinds
+    system: str
+    workers: int = 1
+    cut_ms: int = 0
+    strict: int = 0
+    load: float = 0.0
+    seed: int = 0
+    seconds: float = SECONDS
+
+    def key(self) -> str:
+        return cell_key(self)
+
+    @property
+    def name(self) -> str:
+        """The system, and of a split its cut and the engines on its strict side."""
+        if self.system not in (SPLIT, LATE):
+            return self.system
+        first = self.kinds[0][0]
+        kind = f" {hardware(first)} first" if len(self.kinds) > 1 else ""
+        return f"{self.system}-{self.cut_ms}: {self.strict} of {sum(n for _, n in self.kinds)}{kind}"
+
+
+class StaticSplit(NamedTuple):
+    """A static split to compare with: `strict` engines for TPOT SLOs up to `cut_ms`. Of two kinds of engine the second
+    comes first if `turned`, so that it serves the strict class. `late`: the pool is mixed before `LATE_S`."""
+
+    cut_ms: int
+    strict: int
+    turned: bool = False
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolCase:
+    """A pool whose chosen layout is compared with static splits. Its λ* is taken to be `times` that of the pool with so
+    many times fewer engines, to spare a search."""
+
+    name: str
+    kinds: Kinds
+    workers: int = 1
+    splits: tuple[StaticSplit, ...] = ()
+    seconds: float = SECONDS
+    times: int = 1
+
+    @property
+    def capacity(self) -> PoolCell:
+        """The cell of λ*, which depends neither on the workers nor on the order of the engines."""
+        kinds = tuple(sorted((profile, number // self.times) for profile, number in self.kinds))
+        return PoolCell(kinds=kinds, system=CAPACITY, seconds=CAPACITY_S)
+
+    def cells(self, load: float, seed: int) -> list[PoolCell]:
+        def cell(system: str, kinds: Kinds = self.kinds, **more: Any) -> PoolCell:
+            # What no worker takes part in is the same for any number of them.
+            workers = 1 if system == LEAST else self.workers
+            own: dict[str, Any] = {"workers": workers, "load": load, "seed": seed, "seconds": self.seconds}
+            return PoolCell(kinds=kinds, system=system, **own, **more)
+
+        splits = [
+            cell(
+                LATE if each.late else SPLIT,
+                self.kinds[::-1] if each.turned else self.kinds,
+                cut_ms=each.cut_ms,
+                strict=each.strict,
+            )
+            for each in self.splits
+        ]
+        return [cell(CHOSEN), cell(MIXED), cell(LEAST), *splits]
+
+
+# Without the late ones, the best of all splits at 90 to 150 ms in one run of 150 s each.
+OF_THREE = (
+    StaticSplit(90, 1), StaticSplit(100, 1), StaticSplit(111, 1), StaticSplit(124, 2), StaticSplit(100, 1, late=True),
+)  # fmt: skip
+OF_EIGHT = (StaticSplit(100, 3), StaticSplit(111, 4), StaticSplit(124, 5), StaticSplit(111, 4, late=True))
+OF_TWO_KINDS = (
+    StaticSplit(111, 1), StaticSplit(124, 1), StaticSplit(134, 1), StaticSplit(90, 1, True), StaticSplit(100, 1, True),
+    StaticSplit(111, 1, True), StaticSplit(124, 1, late=True),
+)  # fmt: skip
+OF_FOUR_AND_FOUR = (StaticSplit(124, 4), StaticSplit(100, 4, True), StaticSplit(111, 4))
+CASES = (
+    PoolCase(name="one A100 and one H100", kinds=((H100, 1), (A100, 1)), splits=OF_TWO_KINDS),
+    PoolCase(name="one engine", kinds=((A100, 1),)),
+    PoolCase(name="three engines", kinds=((A100, 3),), splits=OF_THREE),
+    PoolCase(name="three engines", kinds=((A100, 3),), workers=3, splits=OF_THREE),
+    PoolCase(name="eight engines", kinds=((A100, 8),), splits=OF_EIGHT, seconds=LARGE_S),
+    PoolCase(
+        name="four A100 and four H100",
+        kinds=((H100, 4), (A100, 4)),
+        splits=OF_FOUR_AND_FOUR,
+        seconds=LARGEST_S,
+        times=4,
+    ),
+    PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT[:2], seconds=LARGE_S),
+)
+
+
+def hardware(profile: str) -> str:
+    return "H100" if profile == H100 else "A100"
+
+
+def cells_of(case: PoolCase, seeds: Iterable[int]) -> list[PoolCell]:
+    return [cell for load in LOADS for seed in seeds for cell in case.cells(load, seed)]
+
+
+def fill(store: CellStore, seeds: Sequence[int], told: Told) -> None:
+    """Computes what the store lacks, one seed after the other, so that an interrupted experiment has some seeds of all
+    pools."""
+    for seed in seeds:
+        for case in CASES:
+            rate_rps = case.times * _got(store, case.capacity, 0.0, told)["rate_rps"]
+            for cell in cells_of(case, (seed,)):
+                _got(store, cell, cell.load * rate_rps, told)
+
+
+def _got(store: CellStore, cell: PoolCell, rate_rps: float, told: Told) -> Mapping[str, Any]:
+    if (found := store.get(cell)) is None:
+        store.put(cell, found := compute(cell, rate_rps))
+        pool = " + ".join(f"{number} {hardware(profile)}" for profile, number in cell.kinds)
+        told(f"{pool}, {cell.workers} workers, {cell.name}, seed {cell.seed}")
+    return found
+
+
+def compute(cell: PoolCell, rate_rps: float) -> dict[str, Any]:
+    """Makes one run at `rate_rps` requests per second, or one search for λ*, and returns its figures as plain data."""
+    if cell.system == CAPACITY:
+        return {"rate_rps": highest_rate(cell)}
+    workload = perceived(_workload(cell, rate_rps, cell.seed, prompts=True), folder=FOLDER)
+    if cell.system == LEAST:
+        run, layouts = _fcfs(cell, workload, cell.seed), []
+    else:
+        mesh = MeshSim(_setup(cell), _profiles(cell)[0], len(_profiles(cell)), workload, cell.seed, cutoff_s=120.0)
+        run = mesh.run()
+        layouts = [(span.start_s, span.topology) for span in run.run.layouts]
+    score = run.score
+    return {
+        "rate_rps": rate_rps,
+        "goodput_rate": score.goodput_rate,
+        "later": fmean(is_ok(each) for each in run.settlements if each.offered_s >= LEARNT_S),
+        "esg": score.esg_rate,
+        "esg_late": sum(service_gain(each) for each in run.settlements if not is_ok(each)) / cell.seconds,
+        "ttft_p50": score.ttft_p50_s,
+        "layouts": layouts,
+    }
+
+
+def highest_rate(cell: PoolCell) -> float:
+    """Returns λ* of the pool, to `PRECISION`: the highest rate in requests per second at which plain FCFS to the engine
+    with the fewest outstanding requests keeps a goodput rate of `TARGET`, on seeds that no comparison uses."""
+
+    def kept(rate_rps: float) -> bool:
+        seeds = CAPACITY_SEEDS[:2]
+        runs = (_fcfs(cell, _workload(cell, rate_rps, seed, prompts=False), seed) for seed in seeds)
+        return fmean(run.score.goodput_rate for run in runs) >= TARGET
+
+    low = sum(number * GUESS_RPS[profile] for profile, number in cell.kinds)
+    while not kept(low):
+        low /= BRACKET
+    while kept(low * BRACKET):
+        low *= BRACKET
+    high = low * BRACKET
+    while high - low > PRECISION * low:
+        middle = (low + high) / 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def _workload(cell: PoolCell, rate_rps: float, seed: int, *, prompts: bool) -> Workload:
+    spec = WorkloadSpec(kind="mix", duration_s=cell.seconds, stated=True)
+    return build(spec, rate_rps, seed, prompts=prompts).fitting(_profiles(cell)[0])
+
+
+def _profiles(cell: PoolCell) -> list[EngineProfile]:
+    return [chunked(named_profile(name), CHUNK_TOKENS) for name, number in cell.kinds for _ in range(number)]
+
+
+def _fcfs(cell: PoolCell, workload: Workload, seed: int) -> SimResult:
+    baseline = BASELINES["vllm"]
+    cores = [baseline.core(profile, FleetSetting(seed * 1000 + i)) for i, profile in enumerate(_profiles(cell))]
+    return EngineFleet(baseline, cores, workload).run()
+
+
+def _setup(cell: PoolCell) -> MeshSetup:
+    kinds = [(chunked(named_profile(name), CHUNK_TOKENS), number) for name, number in cell.kinds]
+    (profile, number), others = kinds[0], tuple(kinds[1:])
+    pools = (PoolSetup(POOL, profile, number, cell.workers, others),)
+    if cell.system not in (SPLIT, LATE):
+        return replace(MESHES[cell.system], pools=pools)
+    whole = sum(n for _, n in cell.kinds)
+    split = Split((cell.cut_ms / 1000.0,), (cell.strict, whole - cell.strict))
+    pinned = MeshSetup(name=cell.name, pin=INITIAL_TOPOLOGY, split=split, pools=pools)
+    return pinned if cell.system == SPLIT else replace(pinned, split=Split(), splits=((LATE_S, split),))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolRow:
+    """What one system reached on one pool at one load, in λ*: means over `seeds`; `goodput_sd` is None for a single
+    one. `later` is the goodput rate of the requests that came after `LEARNT_S`, `esg_late` the part of the ESG rate
+    that requests bring which were not on time, and `layout` tells when the first seed's run got which layout."""
+
+    pool: str
+    workers: int
+    load: float
+    system: str
+    goodput_rate: float
+    goodput_sd: float | None
+    later: float
+    esg: float
+    esg_late: float
+    ttft_p50: float
+    layout: str
+    seeds: int
+
+
+def rows_of(store: CellStore, seeds: Sequence[int]) -> list[PoolRow]:
+    """Returns the rows of all systems of which at least one run is finished."""
+    rows = []
+    for case in CASES:
+        runs: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
+        for cell in cells_of(case, seeds):
+            if (run := store.get(cell)) is not None:
+                runs.setdefault((cell.load, cell.name), []).append(run)
+        for (load, system), found in runs.items():
+            rates = [run["goodput_rate"] for run in found]
+            rows.append(
+                PoolRow(
+                    pool=case.name,
+                    workers=case.workers,
+                    load=load,
+                    system=system,
+                    goodput_rate=fmean(rates),
+                    goodput_sd=stdev(rates) if len(rates) > 1 else None,
+                    later=fmean(run["later"] for run in found),
+                    esg=fmean(run["esg"] for run in found),
+                    esg_late=fmean(run["esg_late"] for run in found),
+                    layout=_layouts(found[0]["layouts"], case.seconds),
+                    ttft_p50=fmean(run["ttft_p50"] for run in found),
+                    seeds=len(rates),
+                )
+            )
+    return rows
+
+
+def _layouts(spans: Sequence[tuple[float, str]], seconds: float) -> str:
+    """Returns the layouts of a run in words; what came into force after its last request says nothing."""
+    return "; ".join(f"{at_s:.0f} s {text}" for at_s, text in spans if at_s < seconds) or "mixed"
