@@ -13,8 +13,8 @@ from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import HMAS
 
 CHUNK_TOKENS = 1024
-FROZEN = "hmas-frozen"
-PARTS = ("hmas-whole-bounds", "hmas-no-fence", "hmas-moving", "hmas-seeking", "fixed-two_lane")
+FROZEN, MOVED = "hmas-frozen", "hmas-moving"
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", MOVED, "hmas-seeking", "fixed-two_lane")
 OTHERS = ("niyama",)
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
 FIXED = ("nrun-32", "nrun-48", "nrun-64")
@@ -24,12 +24,13 @@ MEMORY = "memory short"
 DRIFT = "drift"
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
-PICTURED = (HMAS, "hmas-moving", "hmas-seeking")  # systems whose regulation is drawn over time
+PICTURED = (HMAS, MOVED, "hmas-seeking")  # systems whose regulation is drawn over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadRegime:
-    """A machine and a workload of which one thing is short. `kv_blocks` cuts the engine's memory."""
+    """A machine and a workload of which one thing is short. `kv_blocks` cuts the engine's memory. A run takes `least_s`
+    at least: an engine whose answers take half a minute has only begun to fill up within the usual one."""
 
     name: str
     profile: str = "qwen3-32b-h100x2"
@@ -37,6 +38,7 @@ class LoadRegime:
     file: str = ""
     kv_blocks: int | None = None
     loads: tuple[float, ...] = (1.4, 1.1)
+    least_s: float = 0.0
 
 
 REGIMES = (
@@ -44,6 +46,7 @@ REGIMES = (
     LoadRegime(name=MEMORY, kind="semantic", kv_blocks=3000),
     LoadRegime(name=MEMORY, kind="burst", kv_blocks=2500),
     LoadRegime(name="TPOT short", profile="llama2-70b-a100x4"),
+    LoadRegime(name="TPOT short for long", profile="llama2-70b-a100x4", loads=(2.0, 1.4, 3.0), least_s=300.0),
     LoadRegime(name="memory and TPOT short", profile="llama2-70b-a100x4", kv_blocks=1600),
     LoadRegime(name=DRIFT, kind="drift", kv_blocks=2500),
     LoadRegime(name="compute short"),
@@ -55,7 +58,7 @@ def cells_of(
     regime: LoadRegime, load: float, system: str, seeds: Iterable[int], seconds: float, data: Path | None
 ) -> list[Cell]:
     file = str(data / regime.file) if data and regime.file else ""
-    workload = WorkloadSpec(kind=regime.kind, duration_s=seconds, stated=True, file=file)
+    workload = WorkloadSpec(kind=regime.kind, duration_s=max(seconds, regime.least_s), stated=True, file=file)
     return [
         Cell(
             kind="run",
@@ -226,6 +229,6 @@ def courses(store: CellStore, seeds: Sequence[int], seconds: float, data: Path |
         for system in PICTURED:
             (cell,) = cells_of(regime, regime.loads[0], system, seeds[:1], seconds, data)
             if (run := store.get(cell)) is not None:
-                rows = [row for row in run["run"]["regulated"] if row["at_s"] <= seconds]
+                rows = [row for row in run["run"]["regulated"] if row["at_s"] <= max(seconds, regime.least_s)]
                 found.append(Course(regime=regime, load=regime.loads[0], system=system, rows=rows))
     return found

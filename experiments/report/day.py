@@ -27,6 +27,7 @@ from experiments.day import (
 from experiments.report.template import render
 
 CLOSED, BEHIND, AHEAD = 0.8, 0.005, 0.02  # the goals of adaptation over the day
+HOPELESS = 0.1  # where no topology has more on time, none can be told from another
 GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
 
 
@@ -57,6 +58,8 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         least_regimes=LEAST_REGIMES,
         goals=_goals(summary_of(rows)) if summary.adaptive is not None else [],
         header=("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
+        hopeless=[regime.name for regime in REGIMES if _best(rows, regime.name) < HOPELESS],
+        hopeless_below=HOPELESS,
         rows=[_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
         days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
         outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
@@ -83,6 +86,10 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
 
 def _of(found: Mapping[DayCell, dict[str, Any]], system: str) -> dict[int, dict[str, Any]]:
     return {cell.seed: run for cell, run in found.items() if cell.system == system}
+
+
+def _best(rows: Iterable[DayRow], regime: str) -> float:
+    return max(row.goodput_rate for row in rows if row.regime == regime and row.system != ADAPTIVE)
 
 
 def _goals(summary: Any) -> list[tuple[str, str, str]]:

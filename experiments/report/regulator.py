@@ -12,8 +12,10 @@ from experiments.regulator import (
     FROZEN,
     LEAST_COST,
     MEMORY,
+    MOVED,
     OTHERS,
     PARTS,
+    REGIMES,
     Course,
     RegulatorRow,
     regime_rows,
@@ -34,6 +36,7 @@ def write_page(
     fixed = [row for row in rows if row.system.startswith("nrun-")]
     ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
     drift = [row for row in fixed if row.regime == DRIFT]
+    moved = [row for row in rows if row.system == MOVED and abs(row.behind_full.mean) >= WITHIN / 100.0]
     text = render(
         Path(__file__).with_name("regulator.md.j2"),
         seconds=seconds,
@@ -47,6 +50,8 @@ def write_page(
         within=WITHIN,
         better=[_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0],
         drift=[_told(row) for row in drift],
+        moved=[_told(row) for row in moved],
+        longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
         parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
         pictures=_pictures(courses, out),
         rows=[_cells(row) for row in rows],
@@ -84,9 +89,8 @@ def _pictures(courses: Sequence[Course], out: Path) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for regime in dict.fromkeys(course.regime for course in courses):
         panels: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-        for course in courses:
-            if course.regime != regime:
-                continue
+        own = [course for course in courses if course.regime == regime]
+        for course in own:
             times = [float(row["at_s"]) for row in course.rows]
             for panel, columns in (
                 ("utilisation and band", ("utilisation", "band_low", "band_high")),
@@ -97,7 +101,7 @@ def _pictures(courses: Sequence[Course], out: Path) -> list[tuple[str, str]]:
         slug = f"regulator-{regime.name.replace(' ', '-').lower()}-{regime.kind}.svg"
         path = out / "figures" / slug
         lines(path, panels, "s", legends=True)
-        found.append((f"{regime.name}, {regime.kind} at {courses[0].load:g} λ*", f"figures/{slug}"))
+        found.append((f"{regime.name}, {regime.kind} at {own[0].load:g} λ*", f"figures/{slug}"))
     return found
 
 
