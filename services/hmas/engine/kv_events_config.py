@@ -2,13 +2,8 @@
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
-
-from hmas.runtime.extras import needs
-
-if TYPE_CHECKING:
-    from hmas.engine.kv_events import KvEventsPublisher
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +28,6 @@ class KvPublisherConfig:
         replay = told.get("replay_endpoint")
         sizes = {name: int(told[name]) for name in ("buffer_steps", "hwm") if name in told}
         return KvPublisherConfig(host, port, _bound(replay)[1] if replay else 0, **sizes)
-
-
-def publisher() -> "type[KvEventsPublisher]":
-    """Returns what publishes events. Raises MissingExtra where its packages are not installed."""
-    with needs("kv-events", "leave --kv-events-config out"):
-        from hmas.engine.kv_events import KvEventsPublisher  # loads libzmq
-    return KvEventsPublisher
 
 
 def _bound(endpoint: Any) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
 from itertools import count
 from time import monotonic, time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -22,7 +22,7 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
-from hmas.engine.kv_events_config import KvPublisherConfig, publisher
+from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.list_answers import ListAnswer
 from hmas.engine.metrics import EngineTelemetry
 from hmas.engine.named_answers import MessageAnswer, ResponseAnswer, anthropic_error
@@ -37,6 +37,7 @@ from hmas.engine.prompts import (
 )
 from hmas.engine.response import Answer, RequestStream
 from hmas.engine.shell import Stepper
+from hmas.runtime.extras import needs
 
 MAX_BODY_BYTES = 16 << 20
 
@@ -48,7 +49,18 @@ _ANSWERS: dict[str, tuple[str, Callable[[Generation, str, str, int], Answer]]] =
 }
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
+
+if TYPE_CHECKING:
+    from hmas.engine.kv_events import KvEventsPublisher
+
 JSON = (b"content-type", b"application/json")
+
+
+def publisher() -> "type[KvEventsPublisher]":
+    """Returns what publishes the events of the KV cache. Raises MissingExtra where its packages are not installed."""
+    with needs("kv-events", "leave --kv-events-config out"):
+        from hmas.engine.kv_events import KvEventsPublisher  # loads libzmq
+    return KvEventsPublisher
 
 
 class EngineServer:

@@ -12,9 +12,9 @@ from pydantic_settings import NoDecode
 from hmas.contracts.cadences import LIVE
 from hmas.runtime.security import on_loopback
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
-from hmas.worker.adapters.kv_events_config import KvEventsConfig, follower
+from hmas.worker.adapters.kv_events_config import KvEventsConfig
 from hmas.worker.adapters.monitor import EngineFacts
-from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority
+from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority, follower
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
 

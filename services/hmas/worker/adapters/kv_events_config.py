@@ -1,13 +1,7 @@
-"""Where an engine publishes the events of its KV cache, and how they are followed."""
+"""Where an engine publishes the events of its KV cache, and how it is followed there."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-from hmas.runtime.extras import needs
-
-if TYPE_CHECKING:
-    from hmas.worker.adapters.kv_events import KvEvents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +31,3 @@ def address_of(url: str) -> tuple[str, int]:
     if parts.scheme != "tcp" or not parts.hostname or parts.hostname == "*" or not parts.port:
         raise ValueError(f"the address of KV events {url!r} is unusable: give tcp://HOST:PORT")
     return parts.hostname, parts.port
-
-
-def follower() -> "type[KvEvents]":
-    """Returns what follows events. Raises MissingExtra where its packages are not installed."""
-    with needs("kv-events", "leave HMAS_KV_EVENTS and the engines' `kv_events` out"):
-        from hmas.worker.adapters.kv_events import KvEvents  # loads libzmq
-    return KvEvents

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import structlog
@@ -16,14 +16,18 @@ from hmas.contracts.cadences import LIVE
 from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
+from hmas.runtime.extras import needs
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
-from hmas.worker.adapters.kv_events_config import KvEventsConfig, follower
+from hmas.worker.adapters.kv_events_config import KvEventsConfig
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.priority import TOP_LEVEL, sglang_level, vllm_priority
 from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
+
+if TYPE_CHECKING:
+    from hmas.worker.adapters.kv_events import KvEvents
 
 log = structlog.get_logger()
 
@@ -57,6 +61,13 @@ class OpenAiHttpConfig:
     steering: SteeringConfig = field(default_factory=SteeringConfig)
     breaker: BreakerConfig = field(default_factory=BreakerConfig)
     pool: PoolConfig = field(default_factory=PoolConfig)
+
+
+def follower() -> "type[KvEvents]":
+    """Returns what follows the events of a KV cache. Raises MissingExtra where its packages are not installed."""
+    with needs("kv-events", "leave HMAS_KV_EVENTS and the engines' `kv_events` out"):
+        from hmas.worker.adapters.kv_events import KvEvents  # loads libzmq
+    return KvEvents
 
 
 class OpenAiHttpAdapter:
