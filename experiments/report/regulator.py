@@ -37,10 +37,11 @@ def write_page(
     ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
     drift = [row for row in fixed if row.regime == DRIFT]
     moved = [row for row in rows if row.system == MOVED and abs(row.behind_full.mean) >= WITHIN / 100.0]
+    seeds = sorted({len(row.by_seed) for row in rows})
     text = render(
         Path(__file__).with_name("regulator.md.j2"),
         seconds=seconds,
-        seeds=sorted({len(row.by_seed) for row in rows}),
+        seeds=seeds,
         chunk_tokens=CHUNK_TOKENS,
         missing=missing,
         cost=100.0 * fmean(row.behind_full.mean for row in short) if short else None,
@@ -54,7 +55,7 @@ def write_page(
         longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
         parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
         pictures=_pictures(courses, out),
-        rows=[_cells(row) for row in rows],
+        rows=[_cells(row) + ((str(len(row.by_seed)),) if len(seeds) > 1 else ()) for row in rows],
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "regulator.md", out / "regulator.json"]
@@ -109,6 +110,6 @@ def _cells(row: RegulatorRow) -> tuple[str, ...]:
     behind = f"{-100 * row.behind_full.mean:+.1f} ± {100 * row.behind_full.half:.1f}"
     return (
         row.regime, row.workload, "all" if row.kv_blocks is None else str(row.kv_blocks), f"{row.load:g}", row.system,
-        str(len(row.by_seed)), f"{row.goodput_rate:.3f}", "" if row.system == HMAS else behind, f"{row.esg:.0f}",
+        f"{row.goodput_rate:.3f}", "" if row.system == HMAS else behind, f"{row.esg:.0f}",
         f"{row.ttft_p50:.2f}", f"{row.preemptions:.0f}", "" if row.outgrown is None else percent(row.outgrown),
     )  # fmt: skip
