@@ -27,8 +27,8 @@ class StateraSettings(RuntimeSettings):
     )
     move_limits: bool = Field(
         False,
-        description="Move N_run and B_token by utilisation. Steps are shorter with it and first tokens later. In "
-        "lasting overload of engines with slow steps it gains much, in a light one it loses (docs/results/regulator.md)",
+        description="Move N_run and B_token by utilisation. It gains much in lasting overload of engines with slow "
+        "steps, and loses in a light one (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(
         False,
