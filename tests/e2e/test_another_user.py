@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.conftest import eventually
+
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user"),
@@ -234,9 +236,16 @@ def test_grpc_serves_no_stranger(mesh: Any, tmp_path: Path) -> None:
     assert sum(each["end"] == "UNAUTHENTICATED" for each in ends) >= 6
 
 
-def test_the_console_shows_nothing_without_its_token(mesh: Any) -> None:
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def test_the_console_shows_nothing_without_its_token(mesh: Any) -> None:
     url = mesh.state["console_url"]
-    assert httpx.get(f"{url}/health").status_code == 200
+    await eventually(lambda: answers(f"{url}/health"), 60)  # a mesh never waits for its console
     for path in ("/api/stream?page=now", "/api/requests/any"):
         assert httpx.get(f"{url}{path}").status_code == 401
     assert httpx.post(f"{url}/api/pin", json={"pool": "emulated", "topology": "edf"}).status_code == 401
