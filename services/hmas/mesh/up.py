@@ -7,7 +7,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException
 from io import StringIO
@@ -123,9 +122,11 @@ async def name_late(mesh: Mesh) -> None:
     while mesh.options.unnamed:
         await asyncio.sleep(ASK_EVERY_S)
         for url in sorted(mesh.options.unnamed):
-            with suppress(ValueError):
-                model = str((await asyncio.to_thread(card_of, url, mesh.options.engine_api_key))["id"])
-                await mesh.serve_model(url, model)
+            try:
+                card = await asyncio.to_thread(card_of, url, mesh.options.engine_api_key)
+            except ValueError:
+                continue
+            await mesh.serve_model(url, card["id"])
 
 
 async def serve(options: MeshOptions, console: Console) -> int:
