@@ -191,7 +191,7 @@ async def serving(system: str, engine: VllmServer, folder: Path) -> AsyncIterato
         return
     options = MeshOptions(
         port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=MAX_NUM_SEQS, data_dir=folder, replay=True,
-        log_level="error", extra_env={"HMAS_MOVE_LIMITS": "on"} if system == FULL else {},
+        log_level="error", extra_env={"HMAS_N_RUN_RULE": "band"} if system == FULL else {},
     )  # fmt: skip
     mesh = await Mesh(options, lambda name, line: print(name, line, flush=True)).__aenter__()
     statera = mesh.processes["statera"].pid

@@ -9,6 +9,7 @@ from statistics import fmean
 from experiments.regulator import (
     CHUNK_TOKENS,
     DRIFT,
+    ENGINE_LIMIT,
     FROZEN,
     LEAST_COST,
     MEMORY,
@@ -36,7 +37,7 @@ def write_page(
     fixed = [row for row in rows if row.system.startswith("nrun-")]
     ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
     drift = [row for row in fixed if row.regime == DRIFT]
-    moved = [row for row in rows if row.system == MOVED and abs(row.behind_full.mean) >= WITHIN / 100.0]
+    notable = [row for row in rows if abs(row.behind_full.mean) >= WITHIN / 100.0]
     seeds = sorted({len(row.by_seed) for row in rows})
     text = render(
         Path(__file__).with_name("regulator.md.j2"),
@@ -51,7 +52,8 @@ def write_page(
         within=WITHIN,
         better=[_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0],
         drift=[_told(row) for row in drift],
-        moved=[_told(row) for row in moved],
+        unset=[_told(row) for row in notable if row.system == ENGINE_LIMIT],
+        moved=[_told(row) for row in notable if row.system == MOVED],
         longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
         parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
         pictures=_pictures(courses, out),

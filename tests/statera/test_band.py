@@ -9,7 +9,7 @@ import pytest
 
 from hmas.contracts.telemetry import EngineSample
 from hmas.statera.agent.band import Band, BandController
-from hmas.statera.agent.config import BandConfig
+from hmas.statera.agent.config import BandConfig, NRunRule
 
 BAND = Band(0.85, 0.95)
 N_MAX = 256
@@ -35,8 +35,12 @@ class Plant:
     def ideal(self) -> float:
         return (BAND.high * self.slo_s - self.base_s) / self.slope_s
 
+    @property
+    def step_s(self) -> float:
+        return self.base_s + self.slope_s * self.running
+
     def utilisation(self) -> float:
-        return (self.base_s + self.slope_s * self.running) / self.slo_s if self.running else 0.0
+        return self.step_s / self.slo_s if self.running else 0.0
 
     def cycle(self, controller: BandController, dt_s: float) -> EngineSample:
         self.running -= sum(self.rng.random() < dt_s / self.life_s for _ in range(self.running))
@@ -57,7 +61,7 @@ class Plant:
             kv_usage=0.1,
             kv_capacity_tokens=10**6,
             preemptions_total=0,
-            step_s=self.base_s,
+            step_s=self.step_s,
             prefill_tokens_per_s=0.0,
             decode_tokens_per_s=0.0,
             n_run=self.n_run,
@@ -87,7 +91,7 @@ def drive(plant: Plant, controller: BandController, seconds: float, start_s: flo
 
 
 def test_overload_is_brought_into_the_band_without_oscillation() -> None:
-    plant, controller = Plant(), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     trace = drive(plant, controller, 120.0)
     settled = trace[600:]
     assert max(u for _, u in settled) <= BAND.high + 0.03
@@ -100,13 +104,13 @@ def test_overload_is_brought_into_the_band_without_oscillation() -> None:
 
 def test_the_cut_starts_from_what_runs_not_from_the_maximum() -> None:
     """Anti-windup: N_run far above the running count would take many moves to bind."""
-    plant, controller = Plant(demand=150, slope_s=0.0006), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(demand=150, slope_s=0.0006), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     drive(plant, controller, 8.0)  # the inner loop needs about five to reach its bound
     assert controller.n_run < 150
 
 
 def test_no_further_cut_while_the_last_one_drains() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     plant = Plant(life_s=1e9)  # nothing ever ends
     trace = drive(plant, controller, 60.0)
     first_cut = next(n for n, _ in trace if n < N_MAX)
@@ -114,12 +118,12 @@ def test_no_further_cut_while_the_last_one_drains() -> None:
 
 
 def test_a_light_load_is_never_throttled() -> None:
-    plant, controller = Plant(demand=20), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(demand=20), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     assert {n for n, _ in drive(plant, controller, 60.0)} == {N_MAX}
 
 
 def test_recovery_after_overload() -> None:
-    plant, controller = Plant(), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     drive(plant, controller, 60.0)
     assert controller.n_run < 0.7 * N_MAX
     plant.demand = 5
@@ -128,7 +132,7 @@ def test_recovery_after_overload() -> None:
 
 
 def test_room_is_used_again_when_the_plant_gets_faster() -> None:
-    plant, controller = Plant(), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     drive(plant, controller, 60.0)
     before = controller.n_run
     plant.slope_s /= 2.0
@@ -139,7 +143,7 @@ def test_room_is_used_again_when_the_plant_gets_faster() -> None:
 
 def test_what_the_engine_cannot_run_waits_outside_of_it() -> None:
     """An engine with 32 slots that said 256: utilisation is low, and yet N_run must come down to what it runs."""
-    plant, controller = Plant(slots=32), BandController(BandConfig(moving=True), N_MAX)
+    plant, controller = Plant(slots=32), BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     trace = drive(plant, controller, 120.0)
     assert plant.running == 32
     assert plant.waiting <= 4
@@ -150,7 +154,7 @@ def test_what_the_engine_cannot_run_waits_outside_of_it() -> None:
 
 
 def test_a_shown_limit_is_probed_and_forgotten() -> None:
-    plant, controller = Plant(slots=32), BandController(BandConfig(moving=True, limit_memory_s=30.0), N_MAX)
+    plant, controller = Plant(slots=32), BandController(BandConfig(rule=NRunRule.BAND, limit_memory_s=30.0), N_MAX)
     drive(plant, controller, 60.0)
     plant.slots = N_MAX
     drive(plant, controller, 60.0, start_s=60.0)
@@ -158,7 +162,7 @@ def test_a_shown_limit_is_probed_and_forgotten() -> None:
 
 
 def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     for i in range(40):  # ten sequences a second get through prefill, the others wait for it
         running = 10 + i
         sample = EngineSample(
@@ -184,7 +188,7 @@ def test_a_burst_that_still_fills_the_engine_shows_no_limit() -> None:
 
 
 def test_n_run_does_not_rise_where_something_else_binds() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     controller.adopt(100)
     sample = EngineSample(
         engine="e",
@@ -211,7 +215,7 @@ def test_n_run_does_not_rise_where_something_else_binds() -> None:
 
 @pytest.mark.parametrize(("unconditional", "moved"), [(False, False), (True, True)])
 def test_moves_only_when_the_inner_loop_is_exhausted_unless_told_otherwise(unconditional: bool, moved: bool) -> None:
-    controller = BandController(BandConfig(moving=True, unconditional=unconditional), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND, unconditional=unconditional), N_MAX)
     sample = EngineSample(
         engine="e",
         up=True,
@@ -236,7 +240,7 @@ def test_moves_only_when_the_inner_loop_is_exhausted_unless_told_otherwise(uncon
 
 
 def test_moves_keep_their_period_and_slew() -> None:
-    config = BandConfig(moving=True, period_s=1.0, slew=0.1)
+    config = BandConfig(rule=NRunRule.BAND, period_s=1.0, slew=0.1)
     controller = BandController(config, N_MAX)
     caps = [controller.n_run]
     for i in range(50):
@@ -266,7 +270,7 @@ def test_moves_keep_their_period_and_slew() -> None:
 
 
 def test_bounds_are_never_left() -> None:
-    controller = BandController(BandConfig(moving=True, n_min=4), 16)
+    controller = BandController(BandConfig(rule=NRunRule.BAND, n_min=4), 16)
     for i in range(400):
         running = controller.n_run
         high = EngineSample(
@@ -289,12 +293,12 @@ def test_bounds_are_never_left() -> None:
         controller.observe(high, BAND)
         controller.move(i * 0.25, running, 10)
     assert controller.n_run == 4
-    assert BandController(BandConfig(moving=True, n_min=4), 1).n_run == 4
+    assert BandController(BandConfig(rule=NRunRule.BAND, n_min=4), 1).n_run == 4
 
 
 @pytest.mark.parametrize("running", [0, 1, 100, 255, 256, 400])
 def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int) -> None:
-    controller = BandController(BandConfig(moving=True, min_prefill_chunk=64), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND, min_prefill_chunk=64), N_MAX)
     sample = EngineSample(
         engine="e",
         up=True,
@@ -318,7 +322,7 @@ def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int)
 
 
 def test_hold_forgets_what_was_seen() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     hot = EngineSample(
         engine="e",
         up=True,
@@ -371,13 +375,13 @@ START_S = itertools.count(0.0, 5.0)
 
 
 def test_long_prompts_that_hold_up_others_show_no_limit() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     held(controller, 18_000.0)
     assert controller.n_run == N_MAX
 
 
 def test_a_limit_shows_once_the_engine_computes_few_prompts() -> None:
-    controller = BandController(BandConfig(moving=True), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.BAND), N_MAX)
     held(controller, 18_000.0)
     held(controller, 2_000.0)
     assert controller.n_run <= 5
@@ -385,7 +389,7 @@ def test_a_limit_shows_once_the_engine_computes_few_prompts() -> None:
 
 def test_preempted_requests_that_wait_for_memory_show_no_limit() -> None:
     """The fence gives memory away. Where it cannot, because the engine does not say how much it has, N_run is cut."""
-    controller = BandController(BandConfig(), N_MAX)
+    controller = BandController(BandConfig(rule=NRunRule.ENGINE), N_MAX)
     held(controller, 18_000.0)
     held(controller, 2_000.0, kv_usage=0.97)
     assert controller.n_run == N_MAX

@@ -32,7 +32,7 @@ from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
 from hmas.contracts.views import EngineView, Tail, VShort
 from hmas.statera.agent import StateraAgent
-from hmas.statera.agent.config import BandConfig, SeekerConfig, StateraConfig
+from hmas.statera.agent.config import BandConfig, NRunRule, SeekerConfig, StateraConfig
 
 HEARTBEAT = WorkerHeartbeat(
     worker="w",
@@ -158,7 +158,7 @@ def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) ->
     )
 
 
-MOVING = StateraConfig(band=BandConfig(moving=True))
+MOVING = StateraConfig(band=BandConfig(rule=NRunRule.BAND))
 
 
 def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
@@ -235,7 +235,7 @@ def test_changes_are_coalesced_to_the_cadence_of_v_short() -> None:
 
 
 def test_utilisation_moves_no_limit_unless_told_to() -> None:
-    agent = started()
+    agent = started(StateraConfig(band=BandConfig(rule=NRunRule.ENGINE)))
     controls = [c.engines[0] for c in tuples(overload(agent, 0.0, 20.0))]
     assert {control.n_run for control in controls} == {64}
     assert {control.gain_b for control in controls} == {0.0}

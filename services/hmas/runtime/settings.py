@@ -84,6 +84,7 @@ REMOVED = {
     "HMAS_GATEWAY_GRACE_S": "workers keep nothing of a lost gateway; HMAS_SILENCE_S says when its stream is closed",
     "HMAS_STREAM_GRACE_S": "HMAS_FAIL_OPEN_AFTER_S says when the engines of a silent worker are used without it",
     "HMAS_AGGREGATE_ADMISSION": "admission is always by the aggregate of what runs",
+    "HMAS_MOVE_LIMITS": "HMAS_N_RUN_RULE says what sets N_run; true is `band` now",
 }
 RENAMED = {"worker": {"HMAS_GRPC_HOST": "HMAS_STREAM_HOST", "HMAS_GRPC_PORT": "HMAS_STREAM_PORT"}}
 # Read by the command line, by compose files, by engines, by tests and by benchmarks.

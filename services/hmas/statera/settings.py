@@ -4,7 +4,7 @@ from pydantic import Field
 
 from hmas.contracts.control import MAX_VALID_FOR_S
 from hmas.runtime.settings import RuntimeSettings
-from hmas.statera.agent.config import BandConfig, FenceConfig, SeekerConfig, StateraConfig
+from hmas.statera.agent.config import BandConfig, FenceConfig, NRunRule, SeekerConfig, StateraConfig
 
 _SEEKER = SeekerConfig()
 
@@ -25,22 +25,23 @@ class StateraSettings(RuntimeSettings):
     min_prefill_chunk: int = Field(
         1, ge=0, description="Tokens by which the lower bound of B_token exceeds the number of running requests"
     )
-    move_limits: bool = Field(
-        False,
-        description="Move N_run and B_token by utilisation. It gains much in lasting overload of engines with slow "
-        "steps, and loses in a light one (docs/results/regulator.md)",
+    n_run_rule: NRunRule = Field(
+        NRunRule.STEP,
+        description="What sets N_run. step: the number of sequences with which a step takes as long as the TPOT SLO "
+        "worth keeping allows. band: a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2. "
+        "engine: the engine's own limit (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(
         False,
-        description="With move_limits, move N_run even while B_token is not at its bound, as H-MAS Algorithm 2 is "
+        description="With n_run_rule band, move N_run even while B_token is not at its bound, as Algorithm 2 is "
         "printed",
     )
     u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
     band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")
     seek_band: bool = Field(
         False,
-        description="With move_limits, move the utilisation band to where goodput is highest, by small trials; it has "
-        "made no difference beyond chance (docs/results/regulator.md)",
+        description="With n_run_rule band, move the utilisation band to where goodput is highest, by small trials; it "
+        "has made no difference beyond chance (docs/results/regulator.md)",
     )
 
     def statera_config(self) -> StateraConfig:
@@ -52,7 +53,7 @@ class StateraSettings(RuntimeSettings):
             enabled=self.seek_band,
         )
         band = BandConfig(
-            moving=self.move_limits,
+            rule=self.n_run_rule,
             n_min=self.n_min,
             min_prefill_chunk=self.min_prefill_chunk,
             unconditional=self.outer_unconditional,

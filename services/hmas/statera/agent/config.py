@@ -1,6 +1,7 @@
 """The configuration of the Statera agent, one part per component."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
 
@@ -25,13 +26,36 @@ class FenceConfig:
     refresh_s: float = 1.0
 
 
+class NRunRule(StrEnum):
+    """What sets N_run. `ENGINE`: the engine's own limit. `STEP`: the number of sequences with which steps take as long
+    as promised, if that is less. `BAND`: a loop that keeps utilisation in its band, as another does by B_token (H-MAS
+    Algorithm 2)."""
+
+    ENGINE = "engine"
+    STEP = "step"
+    BAND = "band"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPointConfig:
+    """The set-point of N_run. `share`: how much of the TPOT SLO worth keeping a step may take in the mean. `keep`:
+    weight of a sample relative to the next one. `doubt`: samples in which the engine is assumed to run its most
+    sequences just in time."""
+
+    share: float = 0.95  # at 1, every other answer of those with that SLO is late
+    keep: float = (
+        0.999  # of 100 s at telemetry's 0.1 s: several answers long, else N_run swings with what it has caused
+    )
+    doubt: float = 10.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandConfig:
-    """The loops on N_run and B_token of each engine. Unless `moving`, utilisation moves neither: memory is what the
-    fence reserves, and a lower N_run to shorten steps has cost more first tokens than it kept times per token
-    (docs/results/regulator.md). N_run then only follows a limit that the engine itself shows."""
+    """What moves N_run and B_token of each engine. Whatever the `rule`, N_run follows a limit that the engine itself
+    shows. B_token is moved by the loop of `BAND` alone."""
 
-    moving: bool = False
+    rule: NRunRule = NRunRule.STEP
+    set_point: SetPointConfig = field(default_factory=SetPointConfig)
     period_s: float = 1.0  # at least five cycles of the worker's inner loop
     min_samples: int = 5  # utilisation samples that a move needs since the last one
     gain: float = 0.5  # share of the relative error that a move corrects; 1 would be a Newton step on a linear plant

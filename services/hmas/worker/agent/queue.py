@@ -1,6 +1,7 @@
 """The request queue: every request that the worker holds, and the lanes in which those that wait are ordered."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from hmas.contracts.control import SAFE_TOPOLOGY, Hints, TopologyName
 from hmas.contracts.request import Annotation
@@ -129,10 +130,11 @@ class RequestQueue:
     def lane_of(self, entry: QueueEntry) -> int:
         """Returns the number of the lane for the request's pace class. Where no token is generated there is no pace, so
         that the laxest class has the request."""
-        if not self._cuts_s:
-            return 0
-        last = len(self._serving) - 1
-        return self._serving[last if entry.request.prefill_only else pace_class(self._cuts_s, entry.slo.tpot_s)]
+        return self.lane_at(inf if entry.request.prefill_only else entry.slo.tpot_s)
+
+    def lane_at(self, tpot_s: float) -> int:
+        """Returns the number of the lane for requests with that TPOT SLO, in s."""
+        return self._serving[pace_class(self._cuts_s, tpot_s)]
 
     def waiting_in(self, lane: int) -> int:
         """Returns how many requests are queued in a lane; those that are parked do not count."""

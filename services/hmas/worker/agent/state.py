@@ -204,8 +204,10 @@ class AgentState:
     def aim(self) -> None:
         if self.now_s - self.aimed_s >= self.config.aim_every_s:
             self.aimed_s = self.now_s
-            for engine in self.up:
-                engine.aim(self.offered_slos_s)
+            for lane, engines in self.lanes.items():
+                own = [slo_s for slo_s in self.offered_slos_s if self.queue.lane_at(slo_s) == lane]
+                for engine in engines:
+                    engine.aim(own or self.offered_slos_s)
 
     def see_prefill(self, predicted_s: float) -> None:
         """Updates the floor of predicted prefill times by a new one. The floor falls at once and rises slowly, so that
