@@ -71,8 +71,8 @@ checks: lint type layers protos-check docs-check site ## what needs no process t
 unit: $(STAMP) ## unit and property tests, on every core
 	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
 
-e2e: $(STAMP) ## a mesh of real processes, as its users see it
-	$(TIMED) $(PYTEST) -m e2e tests/e2e
+e2e: $(STAMP) ## a mesh of real processes, as its users see it, two at a time
+	$(TIMED) $(PYTEST) -m e2e --numprocesses 2 --dist loadfile tests/e2e
 
 console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
 	$(TIMED) $(PYTEST) -m browser -rs tests/console
