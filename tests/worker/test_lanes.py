@@ -243,3 +243,14 @@ def test_nothing_is_lost_whatever_engines_and_layouts_do(script: list[tuple[str,
             open_ids.discard(name)
             agent.finish(now_s, name)
     assert not open_ids
+
+
+def test_each_engine_is_held_to_the_slos_of_the_class_that_it_serves() -> None:
+    """While a class has no engine, another's is held to the SLOs of both; here the tightest is worth keeping."""
+    agent = split_worker()
+    agent.submit(0.0, *strict(6), *lax(6))
+    agent.step(5.0, CycleTicked())
+    assert [e.worthy_slo_s for e in agent.state.up] == [0.05, 0.15]
+    agent.step(5.0, EngineWentDown("e1", "gone"))
+    agent.step(10.0, CycleTicked())
+    assert [e.worthy_slo_s for e in agent.state.up] == [0.05]
