@@ -113,11 +113,17 @@ def test_why_shows_what_each_agent_heard_of_a_request_and_did(mesh: Any, client:
 def test_what_the_live_agents_recorded_replays_equal(mesh: Any, client: openai.OpenAI) -> None:
     secret = "the password of the lighthouse is angelfish"
     client.chat.completions.create(model="emulated", messages=[{"role": "user", "content": secret}], max_tokens=5)
-    replayed = {}
-    for path in sorted((mesh.directory / "recorded").iterdir()):
-        assert "angelfish" not in path.read_text()
-        done = replay(path)
-        assert done.difference is None
-        replayed[done.origin.role] = done
+    deadline = time.monotonic() + 30
+    while True:  # a mesh that has just begun has told little yet
+        replayed = {}
+        for path in sorted((mesh.directory / "recorded").iterdir()):
+            assert "angelfish" not in path.read_text()
+            done = replay(path)
+            assert done.difference is None
+            replayed[done.origin.role] = done
+        silent = set(AGENTS) - {role for role, done in replayed.items() if done.effects} - {Role.META}
+        if not silent or time.monotonic() > deadline:
+            break
+        time.sleep(1.0)
     assert set(replayed) == set(AGENTS)
-    assert all(done.effects for role, done in replayed.items() if role is not Role.META)
+    assert not silent
