@@ -1,6 +1,6 @@
 """Requests without a known prompt are dispatched as they were before the mesh knew of prefixes and jobs: the digest was
-recorded by this very run. A change that is meant to alter the order records it anew, as the one by which N_run has a
-set-point."""
+recorded by this very run. A change that is meant to alter the order records it anew, as the one by which the
+prefill that may be pending follows the TPOT budgets of what runs."""
 
 from dataclasses import replace
 from hashlib import sha256
@@ -16,7 +16,7 @@ from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.systems import MESHES
 
-RECORDED = "7097e12faa8987a1de85ad255078d447a7f694f889321f443e5ce1bff9fb176b"
+RECORDED = "2a2d73eeb55a20965ad9bd3d894ecb70a495079c3d9f7dd64e0c614be64900cd"
 
 
 def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:

@@ -389,7 +389,7 @@ def test_a_limit_shows_once_the_engine_computes_few_prompts() -> None:
 
 def test_preempted_requests_that_wait_for_memory_show_no_limit() -> None:
     """The fence gives memory away. Where it cannot, because the engine does not say how much it has, N_run is cut."""
-    controller = BandController(BandConfig(rule=NRunRule.ENGINE), N_MAX)
+    controller = BandController(BandConfig(), N_MAX)
     held(controller, 18_000.0)
     held(controller, 2_000.0, kv_usage=0.97)
     assert controller.n_run == N_MAX

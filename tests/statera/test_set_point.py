@@ -7,12 +7,13 @@ import pytest
 
 from hmas.contracts.telemetry import EngineSample
 from hmas.statera.agent.band import BandController
-from hmas.statera.agent.config import BandConfig, SetPointConfig
+from hmas.statera.agent.config import BandConfig, NRunRule, SetPointConfig
 from hmas.statera.agent.set_point import SetPoint
 from tests.statera.test_band import BAND, N_MAX, Plant, drive
 
 CONFIG = SetPointConfig()
-IDLE = Plant().cycle(BandController(BandConfig(), N_MAX), 0.1)
+STEP = BandConfig(rule=NRunRule.STEP)
+IDLE = Plant().cycle(BandController(STEP, N_MAX), 0.1)
 
 
 def sample(running: int, step_s: float, slo_s: float = 0.07, kv_usage: float = 0.1) -> EngineSample:
@@ -64,7 +65,7 @@ def test_where_memory_is_what_binds_the_slo_is_known_from_below() -> None:
 
 
 def test_a_backlog_is_served_at_the_set_point() -> None:
-    plant, controller = Plant(), BandController(BandConfig(), N_MAX)
+    plant, controller = Plant(), BandController(STEP, N_MAX)
     drive(plant, controller, 300.0)
     last = drive(plant, controller, 100.0, 300.0)
     for n_run, utilisation in last:
@@ -73,7 +74,7 @@ def test_a_backlog_is_served_at_the_set_point() -> None:
 
 
 def test_an_engine_that_becomes_slower_runs_fewer_and_recovers() -> None:
-    plant, controller = Plant(), BandController(BandConfig(), N_MAX)
+    plant, controller = Plant(), BandController(STEP, N_MAX)
     drive(plant, controller, 200.0)
     usual = controller.n_run
     plant.base_s, plant.slope_s = 1.5 * plant.base_s, 1.5 * plant.slope_s
@@ -87,14 +88,14 @@ def test_an_engine_that_becomes_slower_runs_fewer_and_recovers() -> None:
 
 def test_light_load_is_not_held_back() -> None:
     """Far fewer requests than the set-point would let run."""
-    plant, controller = Plant(demand=20), BandController(BandConfig(), N_MAX)
+    plant, controller = Plant(demand=20), BandController(STEP, N_MAX)
     assert all(n_run >= 100 for n_run, _ in drive(plant, controller, 120.0))
 
 
 @pytest.mark.parametrize(("waiting", "kept"), [(0, False), (5, True)])
 def test_n_run_is_not_cut_while_requests_wait_and_steps_are_short(waiting: int, kept: bool) -> None:
     """What was seen long enough says that a few sequences are enough; now steps are short."""
-    controller = BandController(BandConfig(min_samples=1), N_MAX)
+    controller = BandController(replace(STEP, min_samples=1), N_MAX)
     controller.move(0.0, 0, 0)
     for each in [line(1), sample(20, 0.2)] * 2000:
         controller.observe(each, BAND)

@@ -235,7 +235,7 @@ def test_changes_are_coalesced_to_the_cadence_of_v_short() -> None:
 
 
 def test_utilisation_moves_no_limit_unless_told_to() -> None:
-    agent = started(StateraConfig(band=BandConfig(rule=NRunRule.ENGINE)))
+    agent = started()
     controls = [c.engines[0] for c in tuples(overload(agent, 0.0, 20.0))]
     assert {control.n_run for control in controls} == {64}
     assert {control.gain_b for control in controls} == {0.0}

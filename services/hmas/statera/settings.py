@@ -26,10 +26,10 @@ class StateraSettings(RuntimeSettings):
         1, ge=0, description="Tokens by which the lower bound of B_token exceeds the number of running requests"
     )
     n_run_rule: NRunRule = Field(
-        NRunRule.STEP,
-        description="What sets N_run. step: the number of sequences with which a step takes as long as the TPOT SLO "
-        "worth keeping allows. band: a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2. "
-        "engine: the engine's own limit (docs/results/regulator.md)",
+        NRunRule.ENGINE,
+        description="What sets N_run. engine: the engine's own limit. step: the number of sequences with which a step "
+        "takes as long as the TPOT SLO worth keeping allows, which gains in overload that lasts and loses after it. "
+        "band: a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2 (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(
         False,

@@ -54,7 +54,7 @@ class BandConfig:
     """What moves N_run and B_token of each engine. Whatever the `rule`, N_run follows a limit that the engine itself
     shows. B_token is moved by the loop of `BAND` alone."""
 
-    rule: NRunRule = NRunRule.STEP
+    rule: NRunRule = NRunRule.ENGINE
     set_point: SetPointConfig = field(default_factory=SetPointConfig)
     period_s: float = 1.0  # at least five cycles of the worker's inner loop
     min_samples: int = 5  # utilisation samples that a move needs since the last one
