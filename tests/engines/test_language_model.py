@@ -143,8 +143,7 @@ def serving(
     environment: EngineEnvironment, fitted: Path, adapted: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[VllmServer]:
     server = VllmServer(
-        environment, tmp_path_factory.mktemp("vllm-tags"), "--dtype", "float32", "--max-num-seqs", "16",
-        "--max-model-len", "8192",
+        environment, tmp_path_factory.mktemp("vllm-tags"), "--max-num-seqs", "16", "--max-model-len", "8192",
         "--structured-outputs-config", '{"backend": "guidance", "disable_any_whitespace": true}',
         "--enable-lora", "--max-lora-rank", "16", "--lora-modules", f"{ADAPTER}={adapted / 'adapter'}",
         scheduler="", model=fitted / "model",

@@ -47,7 +47,9 @@ class VllmServer(EngineServer):
             "nice", "-n", str(self._nice), str(self._environment.python), "-m", "vllm.entrypoints.cli.main",
             "serve", str(self._model), "--served-model-name", MODEL, "--host", "127.0.0.1",
             "--port", str(self.port), "--max-model-len", "2048", "--max-num-seqs", "64", "--enforce-eager",
-            "--distributed-executor-backend", "uni", *self._flags,
+            "--distributed-executor-backend", "uni",
+            "--dtype", "float32",  # with bfloat16, some processors with AMX get an illegal instruction in its attention
+            *self._flags,
         ]  # fmt: skip
 
     def pin(self, core_cpus: set[int], other_cpus: set[int]) -> None:
