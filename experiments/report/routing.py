@@ -10,7 +10,7 @@ from experiments.routing import many
 from experiments.routing.measure import AFTER_S, ENGINES, POOLED, PROFILE, PROFILES
 from experiments.routing.plan import BASELINE, LOADS, SECONDS, TARGET, Plan, by_seed, mean_of
 from experiments.routing.rules import EXACT, HMAS
-from experiments.routing.workloads import GAP_MEDIAN_S, KINDS, LOOPS, MOONCAKE, SLO
+from experiments.routing.workloads import GAP_MEDIAN_S, KINDS, LOOPS, MOONCAKE, SLO, SLOS
 from hmas.sim.cells import CellStore
 
 GENERATED = "\n<!-- Written by `python -m experiments routing`; do not edit. -->\n"
@@ -25,8 +25,8 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
     shapes = shapes_of(store, plan)
     text = render(
         Path(__file__).with_name("routing.md.j2"),
-        engines=ENGINES, profile=PROFILE, profiles=PROFILES, gap=f"{GAP_MEDIAN_S:g}", slo=SLO, target=percent(TARGET),
-        baseline=BASELINE, seeds=plan.seeds, seconds=plan.seconds, factors=SECONDS,
+        engines=ENGINES, profile=PROFILE, profiles=PROFILES, gap=f"{GAP_MEDIAN_S:g}", slo=SLO, slos=SLOS,
+        target=percent(TARGET), baseline=BASELINE, seeds=plan.seeds, seconds=plan.seconds, factors=SECONDS,
         missing=missing, after=f"{AFTER_S:g}", many=many,
         rates={kind: f"{rate:.3g}" for kind, rate in rates.items()},
         goals=[goal.line for goal in goals(found, scaled, shapes)],

@@ -11,16 +11,15 @@ from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
 from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.stored import cell_key
-from hmas.sim.systems import MESHES
+from hmas.sim.systems import MESHES, needs_prompts, read_by
 
 PROFILE = "tiny-emulated"
 ENGINES = 8
-SYSTEM = "hmas-noisy"  # its predictions are made from the truth, so that the order is worth keeping
+SYSTEM = "hmas"
 WORKLOADS = ("mix", "burst", "azure_2023_conv")
 LOADS = (1.1, 1.4)
 SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 4), (8, 4), (1, 8), (4, 8), (8, 8))
 STALE_SHAPES = ((2, 1), (8, 1), (8, 8))
-PERCEPTION = 1.0  # of a core; with its usual tenth it reads fewer prompts for many gateways, whose batches are smaller
 STALE_S = 3.0  # between two reports of a load in the rows with stale news, instead of one second
 
 
@@ -40,10 +39,11 @@ class ManyCell:
         return cell_key(self)
 
     def spec(self, data: Path) -> WorkloadSpec:
+        spec = WorkloadSpec(kind=self.workload, duration_s=self.seconds, stated=True)
         if self.workload.startswith("azure"):
             file = str(data / "traces" / f"{self.workload}.csv.gz")
-            return WorkloadSpec(kind="trace", duration_s=self.seconds, file=file, start_s=self.seed * self.seconds)
-        return WorkloadSpec(kind=self.workload, duration_s=self.seconds)
+            spec = replace(spec, kind="trace", file=file, start_s=self.seed * self.seconds)
+        return spec.labelled(data)
 
     def capacity(self, data: Path) -> Cell:
         """Returns the cell of the λ* of this workload."""
@@ -70,10 +70,9 @@ def _shapes() -> list[tuple[int, int, bool]]:
 def measure(cell: ManyCell, rate_rps: float, data: Path) -> dict[str, Any]:
     """Returns the goodput of a run at `rate_rps` requests per second, and how evenly its engines ran."""
     profile = builtin_profile(PROFILE)
-    workload = build(cell.spec(data), rate_rps, cell.seed).fitting(profile)
-    setup: MeshSetup = replace(
-        MESHES[SYSTEM], workers=cell.workers, gateways=cell.gateways, perception_cpu_share=PERCEPTION
-    )
+    offered = build(cell.spec(data), rate_rps, cell.seed, prompts=needs_prompts(SYSTEM))
+    workload = read_by(SYSTEM, offered).fitting(profile)
+    setup: MeshSetup = replace(MESHES[SYSTEM], workers=cell.workers, gateways=cell.gateways)
     if cell.stale:
         setup = replace(setup, cadences=replace(setup.cadences, heartbeat_s=STALE_S))
     mesh = MeshSim(setup, profile, ENGINES, workload, cell.seed, cutoff_s=300.0)

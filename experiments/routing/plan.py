@@ -24,9 +24,9 @@ BASELINE = "least outstanding"
 PRECISION = 0.1
 CAPACITY_SEED = 9001
 LOADS = (1.2, 0.8)
-GUESSES = {LOOPS: 30.0, MOONCAKE: 1.6, "shared 8k root": 60.0, "no sharing": 40.0}  # where the search begins
+GUESSES = {LOOPS: 30.0, MOONCAKE: 7.0, "shared 8k root": 60.0, "no sharing": 40.0}  # where the search begins
 GATEWAYS = (1, 8, 16)
-SECONDS = {LOOPS: 0.5, MOONCAKE: 4.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
+SECONDS = {LOOPS: 0.5, MOONCAKE: 15.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
 
 Say = Callable[[str], None]
 L = TypeVar("L")

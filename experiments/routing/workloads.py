@@ -24,6 +24,7 @@ GAP_MEDIAN_S, GAP_SIGMA = 3.0, 1.0
 IDLE_TPOT_S = 0.03
 TENANT = "acme"
 SLO = Slo(2.0, 0.1)
+SLOS = {MOONCAKE: Slo(30.0, 0.1)}  # its longest prompts take longer than 2 s on an idle engine
 BLOCK_TOKENS = 16
 TRACE_BLOCK_TOKENS = 512
 ROOT_TOKENS = 8192
@@ -85,21 +86,28 @@ def _loops(jobs: Sequence[Workflow], rate: float, seconds: float, seed: int) -> 
 
 def _mooncake(path: Path, rate: float, seconds: float, seed: int) -> Sessions:
     """Returns a part of the trace, faster or slower as the rate wants; the seed says where it begins. A session is
-    known by the second block, since the first is the same in all."""
+    known by the second block, since the first is the same in all; its later requests are a conversation's later turns,
+    as their messages would tell."""
     rows = read_trace(path).rows
     mean_rps = len(rows) / rows[-1].arrival_s
     stretch, offered, session_of = mean_rps / rate, list[OfferedRequest](), dict[str, str]()
     whole_s = rows[-1].arrival_s * stretch
     begin_s = max(0.0, whole_s - seconds) * Random(f"{seed} mooncake").random()
+    begun = set[str]()
     for number, row in enumerate(rows):
         at_s = row.arrival_s * stretch - begin_s
+        session = str(row.hash_ids[min(1, len(row.hash_ids) - 1)])
+        turn = _digest(f"turn {session}") if session in begun else 0
+        begun.add(session)
         if not 0.0 <= at_s < seconds:
             continue
         blocks = row.hash_ids[: row.input_tokens // TRACE_BLOCK_TOKENS]
-        request = _request(f"m{number}", row.input_tokens, at_s, _chain_of(blocks, f"m{number}", row.input_tokens))
+        chain = _chain_of(blocks, f"m{number}", row.input_tokens)
+        chain = replace(chain, thread=_digest(f"thread {session}"), turn=turn)
+        request = _request(f"m{number}", row.input_tokens, at_s, chain, SLOS[MOONCAKE])
         hashes = expand_prefix_hashes(blocks, TRACE_BLOCK_TOKENS, BLOCK_TOKENS)
         offered.append(_offered(request, row.output_tokens, hashes, ()))
-        session_of[request.id] = str(row.hash_ids[min(1, len(row.hash_ids) - 1)])
+        session_of[request.id] = session
     return _sessions(MOONCAKE, offered, seconds, session_of, {})
 
 
@@ -138,17 +146,17 @@ def _digest(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _request(name: str, prompt_tokens: int, at_s: float, chain: PrefixChain) -> Request:
+def _request(name: str, prompt_tokens: int, at_s: float, chain: PrefixChain, slo: Slo = SLO) -> Request:
     return Request(
         id=name, model="model", tenant=TENANT, flow="", prompt_tokens=prompt_tokens, max_tokens=2048, stream=True,
-        slo=SLO, slo_stated=True, priority=0, weight=1.0, importance=0.75, arrival_s=at_s, prefix=chain or NO_CHAIN,
+        slo=slo, slo_stated=True, priority=0, weight=1.0, importance=0.75, arrival_s=at_s, prefix=chain or NO_CHAIN,
     )  # fmt: skip
 
 
 def _offered(request: Request, output_tokens: int, hashes: tuple[int, ...], answer: tuple[int, ...]) -> OfferedRequest:
     return OfferedRequest(
-        request=request, output_tokens=max(1, output_tokens), slo=SLO, task=TaskType.UNKNOWN, prefix_hashes=hashes,
-        answer_hashes=answer,
+        request=request, output_tokens=max(1, output_tokens), slo=request.slo, task=TaskType.UNKNOWN,
+        prefix_hashes=hashes, answer_hashes=answer,
     )  # fmt: skip
 
 

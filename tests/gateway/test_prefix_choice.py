@@ -83,6 +83,18 @@ def test_a_long_queue_is_left_for_a_cold_worker_and_a_short_one_is_not() -> None
     assert send(mesh, "a2", prompt(1, 2, 4))[0] != first
 
 
+def test_a_prefill_that_many_would_wait_for_is_worth_a_longer_queue() -> None:
+    """Four seconds more of waiting are left for a prefill of one second, but not where eight others wait as well."""
+    for waiting, stays in ((1, False), (8, True)):
+        mesh = Mesh(*workers(2))
+        first, _ = send(mesh, "a0", prompt(1, 2))
+        serve(mesh, "a0", first)
+        mesh.now_s = 1.0
+        for worker, backlog_s in ((w, 12.0 if w == first else 4.0) for w in workers(2)):
+            mesh.play(FromWorker(worker, load(queued=waiting, running=waiting, backlog_s=backlog_s)))
+        assert (send(mesh, "a1", prompt(1, 2, 3))[0] == first) is stays
+
+
 def test_without_a_known_prompt_nothing_is_compared_and_the_least_backlog_wins() -> None:
     mesh = Mesh(*workers(2))
     mesh.play(FromWorker("w1", load(backlog_s=1.0)))

@@ -292,7 +292,7 @@ class PublishUse:
 class RouteChosen:
     """A request with a known prompt was sent to `worker`. `workers` are those that were compared, the cheapest first.
     What it would cost at each, in s: the wait before it, its prefill without the `cached_tokens` that the worker was
-    taken to hold, and its share of slower steps."""
+    taken to hold, and what that prefill and slower steps cost others."""
 
     request_id: str
     worker: str

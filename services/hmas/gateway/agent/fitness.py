@@ -1,5 +1,6 @@
 """The choice of a worker by what a request would cost there, in seconds: the wait, the prefill of the part of its
-prompt that the worker's engines do not hold, and its share of slower steps.
+prompt that the worker's engines do not hold, as often as there are requests whose wait it lengthens, and its share of
+slower steps.
 
 What they hold is known from what this gateway sent, from what answers reported of their cached tokens, and from what
 other gateways tell that they sent. None of it is needed for a right choice; what is not known costs a cache hit.
@@ -58,7 +59,8 @@ class _Speeds:
 
 # Who holds how much of a prompt: tokens by place, and for nodes that many places hold the epochs of their last use.
 Held = tuple[dict[int, int], list[tuple[int, dict[int, int]]]]
-# Total seconds, the worker's place in the list, its name, the wait, the prefill, the load, and the tokens held.
+# Total seconds, the worker's place in the list, its name, the wait, the prefill, what others lose by it, and the tokens
+# held.
 Cost = tuple[float, int, str, float, float, float, int]
 _tokens = itemgetter(6)
 
@@ -124,7 +126,8 @@ class Fitness:
         a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
         has not many more requests than others. A job's first request is at home nowhere, and its wait is all that the
         worker has: else the first worker to hold what all prompts begin with would get the requests of all others.
-        None: no worker has a working engine and was heard of lately.
+        A second of prefill is a second more for all that wait for the same engine, so it counts once more for each
+        request that waits for an engine in the mean. None: no worker has a working engine and was heard of lately.
         """
         config, chain, floors, trusts = self._config, request.prefix, self.index.floors, self.index.trusts
         found, shared = self.known(chain) if known is None else known
@@ -136,13 +139,15 @@ class Fitness:
         saved_s, balance, heard_s = prefill_s / max(1, whole), config.balance, now_s - WORKER_LOST_AFTER_S
         opening = not chain.turn
         appraisals = [worker.appraisal or worker.appraise() for worker in workers]
-        least_s, all_count = inf, 0
+        least_s, all_count, all_waiting = inf, 0, 0.0
         for each in appraisals:
             all_count += each[4]
+            all_waiting += each[8]
             if each[3] < least_s:
                 least_s = each[3]
+        others = all_waiting / len(appraisals)
         costs: list[Cost] = []
-        for n, (_, alive_s, wait_s, drain_s, _, load, place, name) in enumerate(appraisals):
+        for n, (_, alive_s, wait_s, drain_s, _, load, place, name, _) in enumerate(appraisals):
             if alive_s < heard_s:
                 continue
             tokens, missing_s = found.get(place, 0), prefill_s
@@ -156,10 +161,11 @@ class Fitness:
                 missing_s -= saved_s * tokens * trusts[place]
                 if missing_s < 0.0:
                     missing_s = 0.0
+            load_s = others * missing_s
             if opening:
-                wait_s, load_s = workers[n].predicted_backlog_s, 0.0
+                wait_s = workers[n].predicted_backlog_s
             else:
-                load_s = load * decode_s + balance * (drain_s - least_s)
+                load_s += load * decode_s + balance * (drain_s - least_s)
             costs.append((wait_s + missing_s + load_s, n, name, wait_s, missing_s, load_s, tokens))
         if not costs:
             return None, []

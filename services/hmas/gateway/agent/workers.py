@@ -31,8 +31,9 @@ class Sending:
 
 # What a worker is compared by: the prompt tokens of the largest request that fits its bounds, below 0 if none does;
 # when it was last heard of, -inf without a working engine; the seconds until a request that comes now is computed;
-# those until all that it has is served; the number of its requests; that number over its slots; its place; its name.
-Appraisal = tuple[float, float, float, float, int, float, int, str]
+# those until all that it has is served; the number of its requests; that number over its slots; its place; its name;
+# and how many of its requests wait, for each of its working engines.
+Appraisal = tuple[float, float, float, float, int, float, int, str, float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,8 +165,8 @@ class WorkerState:
         count = queued + running + len(self.sendings)
         room = self.most_tokens - self.queued_tokens - self.sent_tokens if self.has_room(0) else -1
         alive_s = self.heard_s if self.engines_up else -inf
-        load, name = count / (self.slots or 1), self.heartbeat.worker
-        self.appraisal = found = room, alive_s, wait_s, backlog_s, count, load, self.place, name
+        load, name, waiting = count / (self.slots or 1), self.heartbeat.worker, queued / (self.engines_up or 1)
+        self.appraisal = found = room, alive_s, wait_s, backlog_s, count, load, self.place, name, waiting
         return found
 
     def expect(self, request_id: str, prefill_s: float) -> None:
