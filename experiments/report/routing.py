@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import stdev
 
 from experiments.report.goal import Goal
 from experiments.report.template import percent, render
@@ -49,11 +50,23 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
 
 
 def routers(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, float], dict[str, Figures]]:
+    """Returns the means over the seeds, with `spread`: the standard deviation over the seeds of the distance of a
+    router's jobs on time from ours."""
     found: dict[tuple[str, float], dict[str, Figures]] = {}
+    shares: dict[tuple[str, float], dict[str, list[float]]] = {}
     for (load, cell), some in by_seed(plan.routers(rates)):
         figures = mean_of(store, some)
         if figures is not None:
             found.setdefault((cell.workload, load), {})[cell.system] = figures
+            stored = [run for each in some if (run := store.get(each)) is not None]
+            runs = [run["job_goodput"] for run in stored if "job_goodput" in run]
+            shares.setdefault((cell.workload, load), {})[cell.system] = runs
+    for key, systems in found.items():
+        ours = shares[key].get(HMAS, [])
+        for system, figures in systems.items():
+            runs = shares[key][system]
+            if len(runs) == len(ours) > 1:
+                figures["spread"] = stdev(a - b for a, b in zip(runs, ours, strict=True))
     return found
 
 
@@ -130,7 +143,8 @@ def goals(
         best, worst = max(others, key=others.__getitem__), min(others.values())
         behind = 100 * (some[HMAS]["job_goodput"] - others[best])
         spread = 100 * (others[best] - worst)
-        told = f"{behind:+.1f} points against {best} (best and worst are {spread:.1f} points apart)"
+        deviation = f" ± {100 * some[best]['spread']:.1f}" if "spread" in some[best] else ""
+        told = f"{behind:+.1f}{deviation} points against {best} (best and worst are {spread:.1f} points apart)"
         result.append(Goal(words, told, behind >= -0.5))
     for kind in (LOOPS, MOONCAKE):
         one = scaled.get((kind, "1 gateways"))
