@@ -95,6 +95,15 @@ def test_a_prefill_that_many_would_wait_for_is_worth_a_longer_queue() -> None:
         assert (send(mesh, "a1", prompt(1, 2, 3))[0] == first) is stays
 
 
+def test_a_first_request_waits_for_the_prompts_before_it_as_well() -> None:
+    mesh = Mesh(*workers(2))
+    first, _ = send(mesh, "a0", prompt(1, 2, 3, thread=1, turn=0))  # a second and a half of prefill
+    mesh.now_s = 1.0
+    for worker in workers(2):
+        mesh.play(FromWorker(worker, load(running=1, backlog_s=1.0 if worker == first else 2.0)))
+    assert send(mesh, "b0", prompt(7, thread=2, turn=0))[0] != first
+
+
 def test_without_a_known_prompt_nothing_is_compared_and_the_least_backlog_wins() -> None:
     mesh = Mesh(*workers(2))
     mesh.play(FromWorker("w1", load(backlog_s=1.0)))

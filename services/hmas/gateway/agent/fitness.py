@@ -125,7 +125,8 @@ class Fitness:
         The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
         a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
         has not many more requests than others. A job's first request is at home nowhere, and its wait is all that the
-        worker has: else the first worker to hold what all prompts begin with would get the requests of all others.
+        worker has, with the prompts that are still to be computed: else the first worker to hold what all prompts begin
+        with would get the requests of all others.
         A second of prefill is a second more for all that wait for the same engine, so it counts once more for each
         request that waits for an engine in the mean. None: no worker has a working engine and was heard of lately.
         """
@@ -163,7 +164,8 @@ class Fitness:
                     missing_s = 0.0
             load_s = others * missing_s
             if opening:
-                wait_s = workers[n].predicted_backlog_s
+                worker = workers[n]
+                wait_s = worker.predicted_backlog_s + worker.pending_s / (worker.engines_up or 1)
             else:
                 load_s += load * decode_s + balance * (drain_s - least_s)
             costs.append((wait_s + missing_s + load_s, n, name, wait_s, missing_s, load_s, tokens))
