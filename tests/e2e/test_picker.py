@@ -202,17 +202,18 @@ async def test_requests_wait_and_no_engine_runs_more_than_n_run(picked: Picked) 
 
 async def test_a_client_that_leaves_while_it_waits_never_reaches_an_engine(picked: Picked) -> None:
     log = EngineLog(picked.engines)
+    count = 4 * N_RUN  # as many again wait, so that both engines are full however requests are dealt
     async with picked.client() as client:
-        long = [asyncio.create_task(client.post(PATH, json=body(100))) for _ in range(2 * N_RUN)]
+        long = [asyncio.create_task(client.post(PATH, json=body(300))) for _ in range(count)]
         await eventually(lambda: picked.running() == 2 * N_RUN)
         waiting = [asyncio.create_task(client.post(PATH, json=body(5))) for _ in range(3)]
-        await eventually(lambda: picked.live() == 2 * N_RUN + 3)
+        await eventually(lambda: picked.live() == count + 3)
         for task in waiting:
             task.cancel()
-        await eventually(lambda: picked.live() == 2 * N_RUN)
+        await eventually(lambda: picked.live() == count)
         assert picked.running() == 2 * N_RUN
         assert {answer.status_code for answer in await asyncio.gather(*long)} == {200}
-    assert sorted(tokens for _, tokens in log.served().elements()) == [100] * (2 * N_RUN)
+    assert sorted(tokens for _, tokens in log.served().elements()) == [300] * count
     assert not log.aborted()
 
 
