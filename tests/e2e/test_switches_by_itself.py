@@ -112,7 +112,8 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
             assert came is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
             if came.kind == "outcome":
                 assert came.observed_gain is not None
-                assert came.predicted_gain == switch.predicted_gain
+                decided = {(r.decision, r.predicted_gain) for r in audits.found if r.kind == "decided"}
+                assert (came.decision, came.predicted_gain) in decided  # another switch may have followed the first
                 print(f"{switch.decision}: {came.reason}")
         finally:
             busy.terminate()
