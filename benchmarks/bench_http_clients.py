@@ -81,7 +81,7 @@ async def _cpu_s(ask: Ask) -> float:
 def _clients(url: str, session: aiohttp.ClientSession, stream: bool) -> dict[str, Ask]:
     origin = Origin.of(url)
     host, port = origin.host, origin.port
-    head, body = request_bytes(host, MODEL, "", TOKENS, stream)
+    head, body = request_bytes(host, MODEL, "", 64, TOKENS, stream)
     pool = HttpPool(host, port, None, PoolConfig())
     generator = HttpClient()
     headers = {"content-type": "application/json"}

@@ -36,6 +36,7 @@ from benchmarks.hop.page import (
     median_of,
     page,
     picker_page,
+    prompts_page,
     tls_page,
 )
 from benchmarks.hop.systems import Running
@@ -45,6 +46,7 @@ from hmas.mesh.nats_server import free_port
 
 RELAY_CPUS, OTHER_CPUS = {0}, {1}
 TOKENS, LONGER_TOKENS, GAP_MS = 64, 256, 20
+WORDS = 512  # of the prompts that are followed or not, of four bytes each
 TRIED = Path(__file__).with_name("tried.md")  # what was tried for goals that are missed
 
 
@@ -62,10 +64,13 @@ EASY = Loads(25, 100, 8)  # at which a core that others share is not full
 GENTLE = (Loads(10, 10, 4), Loads(25, 25, 4))  # for relays that collapse under the full loads
 
 
-def client(system: Running, mode: str, n: float, seconds: float, tokens: int = TOKENS) -> dict[str, Any]:
+def client(
+    system: Running, mode: str, n: float, seconds: float, tokens: int = TOKENS, words: int | None = None
+) -> dict[str, Any]:
     argv = [sys.executable, "-m", "benchmarks.hop.client", system.url, mode, str(n), "--seconds", str(seconds)]
     argv += ["--tokens", str(tokens), "--model", systems.MODEL, "--key", system.key]
     argv += ["--ca", str(system.ca)] if system.ca else []
+    argv += [] if words is None else ["--words", str(words)]
     done = subprocess.run(
         ["taskset", "-c", ",".join(map(str, OTHER_CPUS)), *argv], capture_output=True, text=True, check=False
     )
@@ -121,6 +126,39 @@ def _slopes(system: Running, loads: Loads, seconds: float) -> Result:
         slopes[f"{name}_us_per_stream"] = short
         slopes[f"{name}_slope"] = (long - short) / (LONGER_TOKENS - TOKENS)
     return slopes
+
+
+def measure_prompts(system: Running, seconds: float) -> Result:
+    """Measures one system under two loads of longer prompts. Returns CPU times in µs and the number of failed
+    requests."""
+    result: Result = {"name": system.name, "errors": 0}
+    for mode, n, key in (("rate", FULL.rate, "us_per_stream"), ("plain", FULL.plain, "us_per_plain_request")):
+        client(system, mode, n, 2, words=WORDS)  # warm-up
+        before = system.cpu_s()[0]
+        done = client(system, mode, n, seconds, words=WORDS)
+        result[key] = (system.cpu_s()[0] - before) * 1e6 / max(done["finished"], 1)
+        result["errors"] += done["errors"]
+    return result
+
+
+def run_prompts(seconds: float, pairs: int, console: Console) -> list[Result]:
+    """Measures the mesh that follows prompts, and the one that does not, in pairs whose order turns."""
+    port, found = free_port(), list[Result]()
+    argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
+    with systems.process(argv, port, OTHER_CPUS):
+        for pair in range(pairs):
+            for follow in (True, False) if pair % 2 == 0 else (False, True):
+                with (
+                    tempfile.TemporaryDirectory() as scratch,
+                    systems.hmas(
+                        f"http://127.0.0.1:{port}", RELAY_CPUS, OTHER_CPUS, Path(scratch), follow_prompts=follow
+                    ) as system,
+                ):
+                    found.append(measure_prompts(system, seconds))
+                    if (system.counted("hmas_gateway_job_calls_total") > 0) != follow:
+                        raise RuntimeError(f"prompts were {'not ' if follow else ''}followed by {system.name}")
+                console.print(f"[dim]{found[-1]}[/dim]")
+    return found
 
 
 Starter = Callable[[], AbstractContextManager[Running]]
@@ -198,6 +236,7 @@ def main() -> int:
     parser.add_argument(
         "--picker", action="store_true", help="measure the endpoint picker and the gateway, nothing else"
     )
+    parser.add_argument("--prompts", action="store_true", help="measure what following prompts costs, nothing else")
     parser.add_argument("--seconds", type=float, default=8, help="length of each load, s")
     parser.add_argument("--runs", type=int, default=3, help="runs of each system, in turn")
     parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
@@ -206,6 +245,10 @@ def main() -> int:
     if args.page and args.only:
         parser.error("--page needs the results of every system: leave out --only")
     console = Console()
+    if args.prompts:
+        text = prompts_page(run_prompts(args.seconds, args.runs, console), args.seconds, WORDS)
+        args.page.write_text(text) if args.page else console.print(text)
+        return 0
     results = run(
         args.seconds, args.runs, peers=args.peers, tls=args.tls, picker=args.picker, only=args.only, console=console
     )

@@ -21,11 +21,10 @@ POOL = PoolConfig(max_connections=2**16, max_idle=2**16, connect_timeout_s=10.0)
 GRACE_S = 10.0  # time for requests in flight when the load ends; an overloaded relay would need minutes
 
 
-def request_bytes(host: str, model: str, key: str, tokens: int, stream: bool) -> tuple[bytes, bytes]:
-    """Returns head and body of the request."""
-    body = json.dumps(
-        {"model": model, "messages": [{"role": "user", "content": "why " * 64}], "max_tokens": tokens, "stream": stream}
-    ).encode()
+def request_bytes(host: str, model: str, key: str, words: int, tokens: int, stream: bool) -> tuple[bytes, bytes]:
+    """Returns head and body of the request, a chat of `words` words of four bytes."""
+    messages = [{"role": "user", "content": "why " * words}]
+    body = json.dumps({"model": model, "messages": messages, "max_tokens": tokens, "stream": stream}).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -133,7 +132,7 @@ async def closed_loop(client: Client, width: int, seconds: float) -> tuple[int, 
 
 async def run(args: argparse.Namespace) -> None:
     stream = args.mode != "plain"
-    request = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.tokens, stream)
+    request = request_bytes(urlparse(args.url).netloc, args.model, args.key, args.words, args.tokens, stream)
     client = Client(args.url, args.ca, request)
     started_s = time.monotonic()
     if args.mode == "rate":
@@ -158,6 +157,7 @@ if __name__ == "__main__":
     parser.add_argument("n", type=float)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--words", type=int, default=64, help="of the prompt, of four bytes each")
     parser.add_argument("--model", default="mock")
     parser.add_argument("--key", default="none")
     parser.add_argument("--ca", help="PEM file of the authority that a https URL's certificate is from")

@@ -9,6 +9,8 @@ from experiments.report.template import render
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
 PICKER = "H-MAS picker + Envoy"
+BLIND = "H-MAS, prompts not followed"
+MOST_ADDED = 0.05  # goal: CPU that following prompts adds to a request
 RUST = ("sglang-router", "vllm-router")
 OVER_TLS = ", TLS"  # after the name of a system whose clients reach it over TLS
 COLUMNS = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
@@ -141,6 +143,27 @@ def picker_page(results: Sequence[Result], seconds: float, rate: float) -> str:
         errors={name: by_name[name]["errors"] for name in (MESH, PICKER)},
         rows=rows,
         ttft=ttft,
+    )
+
+
+def prompts_page(results: Sequence[Result], seconds: float, words: int) -> str:
+    """Returns the page on what following prompts costs, from the single runs of `MESH` and `BLIND`, in pairs."""
+    runs = {name: [result for result in results if result["name"] == name] for name in (MESH, BLIND)}
+    rows = []
+    for key, name in (("us_per_stream", "streamed request"), ("us_per_plain_request", "plain request")):
+        ours, blind = ([run[key] for run in runs[each]] for each in (MESH, BLIND))
+        added = sorted(100.0 * (a / b - 1.0) for a, b in zip(ours, blind, strict=True))
+        met = "met" if median(added) <= 100.0 * MOST_ADDED else "**missed**"
+        rows.append((name, f"{median(ours):.0f}", f"{median(blind):.0f}", f"{median(added):+.1f} %",
+                     f"{added[0]:+.1f} to {added[-1]:+.1f} %", met))  # fmt: skip
+    return render(
+        Path(__file__).with_name("prompts_page.md.j2"),
+        seconds=f"{seconds:g}",
+        words=words,
+        pairs=len(runs[MESH]),
+        most=f"{100 * MOST_ADDED:g}",
+        rows=rows,
+        errors=sum(result["errors"] for result in results),
     )
 
 

@@ -19,7 +19,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.hop.envoy import configuration, envoy
-from benchmarks.hop.page import BARE, MESH, OVER_TLS, PICKER, RUST, SINGLE
+from benchmarks.hop.page import BARE, BLIND, MESH, OVER_TLS, PICKER, RUST, SINGLE
 from hmas.mesh.certificates import make_certificates
 from hmas.mesh.nats_server import free_port
 
@@ -161,9 +161,11 @@ def hmas(
     *,
     tls: bool = False,
     picker_port: int | None = None,
+    follow_prompts: bool = True,
 ) -> Iterator[Running]:
     """Runs the whole mesh with API keys, scheduling and metrics. Gateway and worker run on `relay_cpus`, its other
-    processes on `other_cpus`. `picker_port`: that of its endpoint picker, if it is to have one."""
+    processes on `other_cpus`. `picker_port`: that of its endpoint picker, if it is to have one.
+    `follow_prompts`: whether it recognises the beginnings of prompts."""
     directory = directory / ("tls" if tls else "plain" if picker_port is None else "picker")
     directory.mkdir()
     tenants = directory / "tenants.yaml"
@@ -180,7 +182,8 @@ def hmas(
     if tls:
         ca, cert, cert_key = certificate(directory)
         argv += ["--tls-cert", str(cert), "--tls-key", str(cert_key)]
-    env = {} if picker_port is None else {"HMAS_PICKER_PORT": str(picker_port)}
+    env = {"HMAS_FOLLOW_PROMPTS": str(follow_prompts)}
+    env |= {} if picker_port is None else {"HMAS_PICKER_PORT": str(picker_port)}
     with process([*argv, "--data-dir", str(directory)], port, other_cpus, **env) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (directory / "mesh.json").exists():
@@ -197,7 +200,7 @@ def hmas(
         state = json.loads((directory / "mesh.json").read_text())
         ops = state["ops_urls"]
         yield Running(
-            MESH + OVER_TLS if tls else MESH,
+            MESH + OVER_TLS if tls else MESH if follow_prompts else BLIND,
             f"{'https' if tls else 'http'}://127.0.0.1:{port}",
             tuple(named[name] for name in relays),
             key,

@@ -40,6 +40,12 @@ def test_each_form_with_an_answer_has_a_chain_of_its_tenant(path: str) -> None:
     assert not set(chain.nodes) & set(_chain(path, PATHS[path], "globex").nodes)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_prompt_that_is_not_to_be_followed_has_no_chain(path: str) -> None:
+    body = orjson.dumps({"model": "m", **PATHS[path]})
+    assert parse_call(path, body, CallRules(tenant="acme", follow_prompts=False)).chain is NO_CHAIN
+
+
 @pytest.mark.parametrize("path", LONGER)
 def test_the_next_prompt_goes_on_from_the_chain(path: str) -> None:
     assert _chain(path, LONGER[path]).nodes[0] == _chain(path, PATHS[path]).nodes[0]

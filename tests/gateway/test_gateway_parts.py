@@ -113,8 +113,10 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("HMAS_PORT", "0")
     monkeypatch.setenv("HMAS_REPLAY_FIELD", "true")
     monkeypatch.setenv("HMAS_MAX_BODY_BYTES", "2048")
+    monkeypatch.setenv("HMAS_FOLLOW_PROMPTS", "false")
     settings = GatewaySettings()
     assert settings.server_config().replay_field
+    assert not settings.server_config().follow_prompts
     assert settings.server_config().body.max_bytes == 2048
     assert settings.agent_config("g").gateway == "g"
     assert all(field.description for field in GatewaySettings.model_fields.values())

@@ -150,7 +150,13 @@ class GatewayService:
         if settings.picker_port is None:
             return None
         config = settings.server_config()
-        reception = Reception(self._shell, self._tenants, self._directory, replay_field=config.replay_field)
+        reception = Reception(
+            self._shell,
+            self._tenants,
+            self._directory,
+            replay_field=config.replay_field,
+            follow_prompts=config.follow_prompts,
+        )
         certificate = None if self._certificate is None else self._certificate.files
         return PickerServer(
             self._shell,

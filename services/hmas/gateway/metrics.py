@@ -4,6 +4,7 @@ from functools import cache
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from hmas.contracts.job import LinkedBy
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import RequestSettled
 from hmas.gateway.usage.book import Used
@@ -53,6 +54,9 @@ JOBS = Counter("hmas_gateway_jobs", "Jobs of which nothing came for 60 s: on_tim
 JOB_SECONDS = Histogram("hmas_gateway_job_seconds", "First call to the end of the last one, jobs without a failed call",
                         buckets=(0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640, 1280))  # fmt: skip
 JOB_STAGES = Histogram("hmas_gateway_job_stages", "Calls of a job", buckets=(1, 2, 3, 5, 8, 13, 21, 34, 55, 89))
+# Those that are counted for each request, with their labels resolved once.
+_job_calls = {linked: JOB_CALLS.labels(linked.value) for linked in LinkedBy}
+_job_prompt_tokens, _job_cached_tokens = JOB_TOKENS.labels("prompt"), JOB_TOKENS.labels("cached")
 COGNITION_FALLBACKS = Counter("hmas_cognition_fallback", "Requests without cognition's answer, by reason", ["reason"])
 COGNITION_SECONDS = Histogram("hmas_cognition_batch_seconds", "Seconds that cognition took for one batch",
                               buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2))  # fmt: skip
@@ -118,10 +122,15 @@ def count_settled(pool: str, settled: RequestSettled, told: str, used: Used) -> 
     usage.output_tokens.inc(settled.output_tokens)
 
 
+def count_linked(linked: LinkedBy) -> None:
+    """Counts a request that came, by how its job was found."""
+    _job_calls[linked].inc()
+
+
 def count_call(prompt_tokens: int, cached_tokens: int) -> None:
     """Counts the prompt of a job's call that has ended."""
-    JOB_TOKENS.labels("prompt").inc(prompt_tokens)
-    JOB_TOKENS.labels("cached").inc(cached_tokens)
+    _job_prompt_tokens.inc(prompt_tokens)
+    _job_cached_tokens.inc(cached_tokens)
 
 
 def count_job(lasted_s: float, calls: int, failed: int, budget_s: float | None) -> None:

@@ -48,13 +48,20 @@ class Arrival:
 
 
 class Reception:
-    """Checks requests and hands them to the shell. `replay_field`: whether the body field `hmas_replay` is accepted."""
+    """Checks requests and hands them to the shell. `replay_field`: whether the body field `hmas_replay` is accepted;
+    `follow_prompts`: whether the beginnings of prompts are recognised."""
 
     def __init__(
-        self, shell: GatewayShell, tenants: TenantStore, directory: ModelDirectory, *, replay_field: bool
+        self,
+        shell: GatewayShell,
+        tenants: TenantStore,
+        directory: ModelDirectory,
+        *,
+        replay_field: bool,
+        follow_prompts: bool = True,
     ) -> None:
         self._shell, self._tenants, self._directory = shell, tenants, directory
-        self._replay_field = replay_field
+        self._replay_field, self._follow_prompts = replay_field, follow_prompts
 
     def authenticate(self, arrival: Arrival) -> Caller:
         """Raises InvalidRequest (401) if the request has no valid API key."""
@@ -78,6 +85,7 @@ class Reception:
             replay_enabled=self._replay_field,
             allowed_fields=tenant.allowed_body_fields,
             relayed=proxy is None,
+            follow_prompts=self._follow_prompts,
         )
         calls = parse_calls(arrival.path, data, rules)
         call = calls.parts[0]

@@ -56,6 +56,11 @@ class GatewaySettings(RuntimeSettings):
     replay_field: bool = Field(
         False, description="Accept the body field `hmas_replay`, which fixes the output length of a replayed request"
     )
+    follow_prompts: bool = Field(
+        True,
+        description="Recognise the beginnings of prompts: calls of one job are linked without a header, and a request "
+        "goes to the engines that hold its prompt's beginning",
+    )
     engine_endpoints: str = Field(
         LOOPBACK,
         description="Engines that the gateway may use: patterns of their URLs, such as http://10.0.0.*:8000, separated "
@@ -156,6 +161,7 @@ class GatewaySettings(RuntimeSettings):
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s, self.max_reading_bytes)
         return HttpServerConfig(
             replay_field=self.replay_field,
+            follow_prompts=self.follow_prompts,
             comment_after_s=self.comment_after_s,
             comment_every_s=self.comment_every_s,
             stall_s=self.stall_s,

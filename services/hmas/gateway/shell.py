@@ -63,7 +63,6 @@ from hmas.gateway.journal import RequestJournal, stage_told, timeline_json
 from hmas.gateway.metrics import (
     BYPASS_ENGINES,
     BYPASS_RUNS,
-    JOB_CALLS,
     JOBS_RUNNING,
     LIVE_REQUESTS,
     SLOW_CLIENTS,
@@ -71,6 +70,7 @@ from hmas.gateway.metrics import (
     WORKERS,
     count_call,
     count_job,
+    count_linked,
     count_settled,
     pool_instruments,
     told_verdict,
@@ -382,7 +382,7 @@ class GatewayShell:
                 if exchange is not None:
                     exchange.stage = stage
                     self._jobs.began(self._clock(), exchange.request, stage, exchange.job_budget_s)
-                    JOB_CALLS.labels(stage.linked.value).inc()
+                    count_linked(stage.linked)
             case RouteChosen(request_id):
                 exchange = self._exchanges.get(request_id)
                 if exchange is not None:

@@ -52,12 +52,13 @@ _SHOWN_HEADERS = (
 class HttpServerConfig:
     """Settings of the HTTP server; durations in seconds.
 
-    `replay_field`: whether the body field `hmas_replay` is accepted. `comment_after_s`: time without a token after
-    which a stream begins with keep-alive comments, one every `comment_every_s`. `stall_s`: how long a client may read
-    nothing while its answer waits.
+    `replay_field`: whether the body field `hmas_replay` is accepted. `follow_prompts`: whether beginnings of prompts
+    are recognised. `comment_after_s`: time without a token after which a stream begins with keep-alive comments, one
+    every `comment_every_s`. `stall_s`: how long a client may read nothing while its answer waits.
     """
 
     replay_field: bool = False
+    follow_prompts: bool = True
     comment_after_s: float = 2.0
     comment_every_s: float = 15.0
     stall_s: float = 60.0
@@ -88,7 +89,9 @@ class GatewayServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config, self._shell = config, shell
-        self._reception = Reception(shell, tenants, directory, replay_field=config.replay_field)
+        self._reception = Reception(
+            shell, tenants, directory, replay_field=config.replay_field, follow_prompts=config.follow_prompts
+        )
         self._rest, self._clock = rest, clock
         self._desk = BodyDesk(config.body)
 

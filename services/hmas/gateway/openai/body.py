@@ -70,7 +70,7 @@ class CallRules:
     steering fields that may be. `tenant`: the sender's name, by which chains of prompts are told apart. `cache_salt`:
     what keeps its entries of the engines' prefix caches apart from those of other tenants; empty: nothing. `relayed`:
     whether the gateway relays the answer, so that it can ask for several and put them together, and leave out what the
-    client did not ask for.
+    client did not ask for. `follow_prompts`: whether prompts have chains.
     """
 
     tenant: str = ""
@@ -78,6 +78,7 @@ class CallRules:
     replay_enabled: bool = False
     relayed: bool = True
     allowed_fields: frozenset[str] = frozenset()
+    follow_prompts: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +203,7 @@ def _call(form: ApiForm, body: dict[str, Any], rules: CallRules, size: int) -> C
         tier=tier,
         strip_usage=strip_usage,
         xargs=xargs,
-        chain=NO_CHAIN if form.prefill_only else chain_of(form.path, body, rules.tenant),
+        chain=chain_of(form.path, body, rules.tenant) if rules.follow_prompts and not form.prefill_only else NO_CHAIN,
         rest=_rest(body, size),
     )
 
