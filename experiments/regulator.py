@@ -13,8 +13,8 @@ from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import HMAS
 
 CHUNK_TOKENS = 1024
-FROZEN, SET_POINT, MOVED = "hmas-frozen", "hmas-set-point", "hmas-moving"
-PARTS = ("hmas-whole-bounds", "hmas-no-fence", SET_POINT, MOVED, "hmas-seeking", "fixed-two_lane")
+FROZEN, UNTIMED, MOVED = "hmas-frozen", "hmas-untimed", "hmas-moving"
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "fixed-two_lane")
 OTHERS = ("niyama",)
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
 FIXED = ("nrun-32", "nrun-48", "nrun-64")
@@ -24,7 +24,7 @@ MEMORY = "memory short"
 DRIFT = "drift"
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
-PICTURED = (HMAS, SET_POINT, MOVED)  # systems whose regulation is drawn over time
+PICTURED = (HMAS, UNTIMED, MOVED)  # systems whose regulation is drawn over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

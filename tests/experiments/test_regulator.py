@@ -85,7 +85,7 @@ def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_pa
     assert "7 runs are not finished" in text
     assert "| hmas-frozen | 1 | 0 | 0 | +3.2 |" in text
     assert document.name == "regulator.json"
-    assert [course.system for course in seen] == [HMAS, "hmas-set-point", "hmas-moving"]
+    assert [course.system for course in seen] == [HMAS, "hmas-untimed", "hmas-moving"]
     assert [row["at_s"] for row in seen[0].rows] == [2.0]  # those of the offered window
     assert (tmp_path / "out" / "figures" / "regulator-memory-short-mix.svg").read_text().startswith("<?xml")
     told = regime_rows(rows)

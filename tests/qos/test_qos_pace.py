@@ -9,10 +9,10 @@ from hmas.contracts.control_agents import EpochGranted, PublishLong, TimerTicked
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestQueued
 from hmas.contracts.views import DemandView, VLong
+from hmas.laws.pace_fit import PaceFit, PaceFitConfig
 from hmas.qos.agent import QosAgent
-from hmas.qos.agent.config import PaceFitConfig, QosConfig
+from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.demands import Demands, count_demand, demand_views
-from hmas.qos.agent.pace_fit import PaceFit
 from tests.qos.test_qos_agent import SAMPLE, telemetry
 
 LAW = (0.04, 2e-4, 1e-6, 2e-4)

@@ -10,7 +10,7 @@ from hmas.engine.core.profile import builtin_profile
 from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import POOL
 from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import MESHES
+from hmas.sim.systems import HMAS, MESHES
 from hmas.statera.agent.band import BandController
 from hmas.worker.agent.config import WorkerConfig
 
@@ -62,7 +62,7 @@ def false_cuts(moves: list[Move]) -> Iterator[Move]:
     return (move for move in moves if move.n_run < move.before and move.queued and move.below)
 
 
-@pytest.mark.parametrize("system", ["hmas-set-point", MOVED])
+@pytest.mark.parametrize("system", [HMAS, MOVED])
 @pytest.mark.parametrize(("kv_blocks", "prefill_window_s"), AHEAD)
 def test_no_cut_while_requests_wait_and_what_binds_is_below_the_band(
     kv_blocks: int | None, prefill_window_s: float, system: str, monkeypatch: pytest.MonkeyPatch

@@ -315,7 +315,7 @@ def test_b_min_leaves_room_for_running_decodes_and_a_prefill_chunk(running: int)
         utilisation=0.1,
         busy=1.0,
     )
-    control = controller.control(sample, BAND)
+    control = controller.control(sample, BAND, None)
     assert control.b_min == min(control.b_max, running + 64)
     assert control.b_min <= control.b_token <= control.b_max
     assert (control.u_low, control.u_high) == (0.85, 0.95)

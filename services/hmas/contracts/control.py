@@ -109,13 +109,24 @@ class TopologyDecision:
     layout: Layout = MIXED
 
 
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step of one engine takes, in s: `base_s` whatever runs, `sequence_s` for each sequence, which includes the
+    prompts that are computed for those that take its place, and `context_s` for each token of context."""
+
+    base_s: float
+    sequence_s: float
+    context_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineControl:
     """The controls of one engine, with which a worker limits it.
 
     `n_run` is the most sequences in flight on the engine, `b_token` the decode tokens per engine step. In every cycle
     the worker moves its own B_token in [b_min, b_max] by `gain_b` times the distance of the utilisation from
-    [u_low, u_high] (H-MAS Algorithm 2, line 11).
+    [u_low, u_high] (H-MAS Algorithm 2, line 11). `step`: it grants no more on the engine than steps have time for that
+    cost so much; None: as much as the other limits allow.
     """
 
     engine: str
@@ -126,6 +137,7 @@ class EngineControl:
     gain_b: float
     u_low: float
     u_high: float
+    step: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ FIXED_PREFIX = "fixed-"
 
 WHOLE_BOUNDS = FenceConfig(shared_factor=inf)  # memory is reserved for each request at its bound
 MOVING = BandConfig(rule=NRunRule.BAND)
+UNTIMED = BandConfig(rule=NRunRule.ENGINE)
 NO_FENCE = WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL, delta_frag=-99.0)  # memory without end
 
 # H-MAS as published: without MaxOnTime, with the initial topology of its Algorithm 1, and with all loops.
@@ -96,23 +97,24 @@ for _cut_ms in CUTS_MS:
     LAYOUTS |= _split("split", _cut_ms, INITIAL_TOPOLOGY)
     LAYOUTS |= _split("plugin-split", _cut_ms, INITIAL_TOPOLOGY, plugin=True)
     LAYOUTS |= _split("fcfs-split", _cut_ms, TopologyName.FCFS)
-# Statera without one of its parts, or with one that ships off: a set-point of N_run, and Algorithm 2, without and with
-# seeking the band.
+# Statera without one of its parts, or with one that ships off: Algorithm 2, without and with seeking the band.
 REGULATORS: dict[str, MeshSetup] = {
     setup.name: setup
     for setup in (
         MeshSetup(name="hmas-frozen", statera=False),
         MeshSetup(name="hmas-whole-bounds", statera_config=StateraConfig(fence=WHOLE_BOUNDS)),
         MeshSetup(name="hmas-no-fence", worker_config=NO_FENCE),
-        MeshSetup(name="hmas-set-point", statera_config=StateraConfig(band=BandConfig(rule=NRunRule.STEP))),
+        MeshSetup(name="hmas-untimed", statera_config=StateraConfig(band=UNTIMED)),
         MeshSetup(name="hmas-moving", statera_config=StateraConfig(band=MOVING)),
         MeshSetup(name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))),
     )
 }
-# N_run fixed at a number; all else as it ships.
+# N_run fixed at a number, whatever time steps have; all else as it ships.
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:
-    REGULATORS[f"nrun-{_n}"] = MeshSetup(name=f"nrun-{_n}", statera_config=StateraConfig(band=BandConfig(n_most=_n)))
+    REGULATORS[f"nrun-{_n}"] = MeshSetup(
+        name=f"nrun-{_n}", statera_config=StateraConfig(band=replace(UNTIMED, n_most=_n))
+    )
 META_SELECTORS = ("rules", "bandit")
 MESHES: dict[str, MeshSetup] = {
     HMAS: MeshSetup(),

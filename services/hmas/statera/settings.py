@@ -26,9 +26,9 @@ class StateraSettings(RuntimeSettings):
         1, ge=0, description="Tokens by which the lower bound of B_token exceeds the number of running requests"
     )
     n_run_rule: NRunRule = Field(
-        NRunRule.ENGINE,
-        description="What sets N_run. engine: the engine's own limit. step: the number of sequences with which a step "
-        "takes as long as the TPOT SLO worth keeping allows, which gains in overload that lasts and loses after it. "
+        NRunRule.STEP,
+        description="What limits the requests that run in an engine. engine: its own limit. step: that, and no more "
+        "than a step has time for within the TPOT SLO that is worth keeping. "
         "band: a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2 (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(

@@ -50,8 +50,8 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         control,
         control_pb2,
         (
-            "Split", "TopologyDecision", "EngineControl", "FenceBucket", "FenceTable", "Fence", "ControlTuple", "Pin",
-            "AuditRecord",
+            "Split", "TopologyDecision", "StepCost", "EngineControl", "FenceBucket", "FenceTable", "Fence",
+            "ControlTuple", "Pin", "AuditRecord",
         ),
     ),
     (

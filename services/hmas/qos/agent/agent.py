@@ -19,10 +19,10 @@ from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import PaceView, VLong, VShort
+from hmas.laws.pace_fit import PaceFit
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
-from hmas.qos.agent.pace_fit import PaceFit
 from hmas.qos.agent.past import PastRequests
 from hmas.qos.agent.short import ShortWindow
 from hmas.qos.agent.workers import WorkerTrack

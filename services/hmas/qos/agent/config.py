@@ -3,18 +3,8 @@
 from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S, WORKER_LOST_AFTER_S
+from hmas.laws.pace_fit import PaceFitConfig
 from hmas.qos.agent.past import PastConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaceFitConfig:
-    """How the pace law of an engine is fitted."""
-
-    observe_s: float = 5.0  # samples of this many seconds make one observation: as long as a mean step is taken over
-    least_busy: float = 0.3  # share of time in which an engine must have worked for its rates to tell about its steps
-    keep: float = 0.995  # of an observation's weight after another one: half is left after twelve minutes
-    alike: float = 4.0  # observations of an engine at which those of its like count half as much as its own
-    singular: float = 1e-6  # share of a term's square that the other terms must leave, or it cannot be told from them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

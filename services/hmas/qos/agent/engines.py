@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import EngineView
+from hmas.laws.pace_fit import PaceFit
 from hmas.qos.agent.config import QosConfig
-from hmas.qos.agent.pace_fit import PaceFit
 from hmas.qos.agent.ring import Ring
 
 

@@ -100,7 +100,7 @@ class StateraAgent:
         worker = self._workers.get(telemetry.worker)
         if worker is not None:
             band = pool.seeker.band()
-            worker.observe(telemetry, band, follow=self._epoch is None, frozen=pool.bypass)
+            worker.observe(now_s, telemetry, band, follow=self._epoch is None, frozen=pool.bypass)
 
     def _view(self, now_s: float, view: VShort) -> list[StateraEffect]:
         """The slower loops move at V_short's cadence, each when its own period is over."""

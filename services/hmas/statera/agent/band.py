@@ -1,13 +1,12 @@
-"""What moves N_run of one engine: its set-point, or the outer loop on the mean utilisation error (H-MAS Algorithm 2,
-lines 9-13)."""
+"""What moves N_run of one engine: a limit that it shows, or the outer loop on the mean utilisation error (H-MAS
+Algorithm 2, lines 9-13)."""
 
 import sys
 from dataclasses import dataclass
 
-from hmas.contracts.control import EngineControl
+from hmas.contracts.control import EngineControl, StepCost
 from hmas.contracts.telemetry import EngineSample
 from hmas.statera.agent.config import BandConfig, NRunRule
-from hmas.statera.agent.set_point import SetPoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +21,6 @@ class Band:
 
 class BandController:
     """Moves N_run of one engine, by the rule of its configuration.
-
-    By `STEP`, N_run is at most the engine's set-point (`SetPoint`). It is not cut while requests wait and utilisation
-    is below the band.
 
     By `BAND`, a move changes N_run by `gain` times the utilisation error over the utilisation. Utilisation grows at
     most in proportion to concurrency, so with gain < 1 a move at steady load never crosses the far edge of the band. To
@@ -41,7 +37,6 @@ class BandController:
         self._config = config
         self._n_max = max(min(n_max, config.n_most), config.n_min)
         self._n = float(self._n_max)
-        self._set_point = SetPoint(config.set_point, self._n_max)
         self._moved_s: float | None = None
         self._limit: tuple[float, int] | None = None  # (when, N_run) at which the engine showed a limit of its own
         self._most_prefill = 0.0  # tokens/s, of the windows so far
@@ -55,7 +50,6 @@ class BandController:
         self._peak_running = 0
         self._least_running = self._least_waiting = sys.maxsize
         self._saturated_low = self._saturated_high = True
-        self._below = False  # the band at some time
 
     @property
     def n_run(self) -> int:
@@ -68,11 +62,9 @@ class BandController:
     def observe(self, sample: EngineSample, band: Band) -> None:
         """Adds a sample of the engine. The inner loop counts as saturated if the worker reports it, or if B_token is at
         a bound."""
-        self._set_point.observe(sample)
         self._samples += 1
         error = band.error(sample.utilisation)
         self._errors += error
-        self._below |= error < 0.0
         self._utilisation += sample.utilisation
         self._prefill += sample.prefill_tokens_per_s
         self._peak_running = max(self._peak_running, sample.running)
@@ -120,12 +112,9 @@ class BandController:
     def _next(self, now_s: float, in_flight: int, queued: int) -> float:
         if self._limit is not None and self._limit[0] == now_s:
             return min(self._n, float(self._limit[1]))
-        error = self._errors / self._samples
-        if self._config.rule is NRunRule.ENGINE:
+        if self._config.rule is not NRunRule.BAND:
             return self._raised(in_flight, queued, self._config.slew)
-        if self._config.rule is NRunRule.STEP:
-            n = min(self._raised(in_flight, queued, self._config.slew), self._set_point.sequences)
-            return max(self._n, n) if queued and self._below else n
+        error = self._errors / self._samples
         step = self._config.gain * abs(error) / max(self._utilisation / self._samples, abs(error), 1e-6)
         step = min(step, self._config.slew)
         free = self._config.unconditional
@@ -155,9 +144,9 @@ class BandController:
         b_max = self._n_max + self._config.min_prefill_chunk
         return min(b_max, running + self._config.min_prefill_chunk), b_max
 
-    def control(self, sample: EngineSample, band: Band) -> EngineControl:
+    def control(self, sample: EngineSample, band: Band, step: StepCost | None) -> EngineControl:
         """Returns the engine's controls. Their b_token is the value that the worker's inner loop has reached, so that a
-        repeated tuple never disturbs that loop."""
+        repeated tuple never disturbs that loop. `step`: what its steps cost, None if that is not known."""
         b_min, b_max = self.budget_bounds(sample.running)
         started = sample.b_token if sample.b_token > 0 else b_max
         return EngineControl(
@@ -169,4 +158,5 @@ class BandController:
             gain_b=self._config.inner_gain * b_max if self._config.rule is NRunRule.BAND else 0.0,
             u_low=band.low,
             u_high=band.high,
+            step=step if self._config.rule is NRunRule.STEP else None,
         )

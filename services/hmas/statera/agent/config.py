@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
+from hmas.laws.pace_fit import PaceFitConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +28,8 @@ class FenceConfig:
 
 
 class NRunRule(StrEnum):
-    """What sets N_run. `ENGINE`: the engine's own limit. `STEP`: the number of sequences with which steps take as long
-    as promised, if that is less. `BAND`: a loop that keeps utilisation in its band, as another does by B_token (H-MAS
-    Algorithm 2)."""
+    """What limits the requests that run in an engine. `ENGINE`: its own limit. `STEP`: that, and the time that a step
+    has. `BAND`: a loop that keeps utilisation in its band, as another does by B_token (H-MAS Algorithm 2)."""
 
     ENGINE = "engine"
     STEP = "step"
@@ -37,16 +37,13 @@ class NRunRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetPointConfig:
-    """The set-point of N_run. `share`: how much of the TPOT SLO worth keeping a step may take in the mean. `keep`:
-    weight of a sample relative to the next one. `doubt`: samples in which the engine is assumed to run its most
-    sequences just in time."""
+class StepMeterConfig:
+    """How the cost of an engine's steps is learnt. `observations`: of the pace law that are needed before it is told.
+    `keep`: weight of a sample's rates of tokens relative to the next one's."""
 
-    share: float = 0.95  # at 1, every other answer of those with that SLO is late
-    keep: float = (
-        0.999  # of 100 s at telemetry's 0.1 s: several answers long, else N_run swings with what it has caused
-    )
-    doubt: float = 10.0
+    fit: PaceFitConfig = field(default_factory=PaceFitConfig)
+    observations: int = 6
+    keep: float = 0.997  # of half a minute at telemetry's 0.1 s, some answers long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +51,8 @@ class BandConfig:
     """What moves N_run and B_token of each engine. Whatever the `rule`, N_run follows a limit that the engine itself
     shows. B_token is moved by the loop of `BAND` alone."""
 
-    rule: NRunRule = NRunRule.ENGINE
-    set_point: SetPointConfig = field(default_factory=SetPointConfig)
+    rule: NRunRule = NRunRule.STEP
+    steps: StepMeterConfig = field(default_factory=StepMeterConfig)
     period_s: float = 1.0  # at least five cycles of the worker's inner loop
     min_samples: int = 5  # utilisation samples that a move needs since the last one
     gain: float = 0.5  # share of the relative error that a move corrects; 1 would be a Newton step on a linear plant

@@ -1,16 +1,19 @@
-"""What Statera knows of one worker: an outer loop per engine, and the control tuple that it last sent."""
+"""What Statera knows of one worker: an outer loop and the cost of a step per engine, and the control tuple that it last
+sent."""
 
 from hmas.contracts.control import ControlTuple, EngineControl, Fence
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.statera.agent.band import Band, BandController
 from hmas.statera.agent.config import BandConfig
+from hmas.statera.agent.step_meter import StepMeter
 
 
 class WorkerControl:
     def __init__(self, config: BandConfig, heartbeat: WorkerHeartbeat, now_s: float) -> None:
         self._config = config
         self._loops: dict[str, tuple[int, BandController]] = {}  # engine: (N_max, loop)
+        self._steps: dict[str, StepMeter] = {}  # by engine
         self._telemetry: WorkerTelemetry | None = None
         self._adopted: dict[str, int] = {}  # N_run of the last tuple, for engines not seen yet
         self.worker = heartbeat.worker
@@ -34,6 +37,7 @@ class WorkerControl:
                     loop.adopt(self._adopted.pop(info.engine))
             loops[info.engine] = (info.max_num_seqs, loop)
         self._loops = loops
+        self._steps = {engine: self._steps.get(engine) or StepMeter(self._config.steps) for engine in loops}
 
     def adopt(self, control: ControlTuple) -> None:
         """Goes on from the set-points of the previous writer."""
@@ -43,7 +47,7 @@ class WorkerControl:
             else:
                 self._adopted[engine.engine] = engine.n_run
 
-    def observe(self, telemetry: WorkerTelemetry, band: Band, *, follow: bool, frozen: bool) -> None:
+    def observe(self, now_s: float, telemetry: WorkerTelemetry, band: Band, *, follow: bool, frozen: bool) -> None:
         """Takes a worker's telemetry. If `follow`, another copy of Statera publishes, and its N_run is adopted. If
         `frozen`, the loops keep N_run and ignore the samples."""
         self._telemetry = telemetry
@@ -51,6 +55,7 @@ class WorkerControl:
             _, loop = self._loops.get(sample.engine, (0, None))
             if loop is None:
                 continue
+            self._steps[sample.engine].observe(now_s, sample)
             if follow and sample.n_run > 0 and not telemetry.control_expired:
                 loop.adopt(sample.n_run)
             if follow or frozen or telemetry.bypass or not sample.up:
@@ -78,7 +83,7 @@ class WorkerControl:
         """Returns the controls of each engine that the worker's last telemetry reported, in order of name."""
         samples = {s.engine: s for s in self._telemetry.engines} if self._telemetry is not None else {}
         return tuple(
-            loop.control(samples[engine], band)
+            loop.control(samples[engine], band, self._steps[engine].cost)
             for engine, (_, loop) in sorted(self._loops.items())
             if engine in samples
         )

@@ -39,8 +39,18 @@ class Split(_message.Message):
     engines: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, cuts_s: _Optional[_Iterable[float]] = ..., engines: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class StepCost(_message.Message):
+    __slots__ = ("base_s", "sequence_s", "context_s")
+    BASE_S_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_S_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_S_FIELD_NUMBER: _ClassVar[int]
+    base_s: float
+    sequence_s: float
+    context_s: float
+    def __init__(self, base_s: _Optional[float] = ..., sequence_s: _Optional[float] = ..., context_s: _Optional[float] = ...) -> None: ...
+
 class EngineControl(_message.Message):
-    __slots__ = ("engine", "n_run", "b_token", "b_min", "b_max", "gain_b", "u_low", "u_high")
+    __slots__ = ("engine", "n_run", "b_token", "b_min", "b_max", "gain_b", "u_low", "u_high", "step")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     N_RUN_FIELD_NUMBER: _ClassVar[int]
     B_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +59,7 @@ class EngineControl(_message.Message):
     GAIN_B_FIELD_NUMBER: _ClassVar[int]
     U_LOW_FIELD_NUMBER: _ClassVar[int]
     U_HIGH_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
     engine: str
     n_run: int
     b_token: int
@@ -57,7 +68,8 @@ class EngineControl(_message.Message):
     gain_b: float
     u_low: float
     u_high: float
-    def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ...) -> None: ...
+    step: StepCost
+    def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ..., step: _Optional[_Union[StepCost, _Mapping]] = ...) -> None: ...
 
 class FenceBucket(_message.Message):
     __slots__ = ("prompt_upto", "factor", "shared")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
+from hmas.contracts.control import StepCost
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
 from hmas.worker.agent.config import EngineStateConfig
@@ -25,7 +26,9 @@ class EngineState:
     run without a token for too long and has given none since; it then gets one request at a time, after a pause of
     `pause_s` seconds, and only if no other engine has room. `in_flight` counts those in the books (`running`) and
     `foreign` ones: what the engine runs beyond the books by its own count, for a gateway that the worker cannot hear or
-    for a stranger. `foreign_blocks` are the KV blocks that these hold.
+    for a stranger. `foreign_blocks` are the KV blocks that these hold. `step` is what a step costs by what Statera has
+    told; None: it has not. `contexts` is the sum of the tokens of context that each of `running` has in the middle of
+    its answer.
     """
 
     __slots__ = (
@@ -38,6 +41,7 @@ class EngineState:
         "busy_s",
         "busy_since_s",
         "cap",
+        "contexts",
         "decoding",
         "excess",
         "foreign",
@@ -63,6 +67,7 @@ class EngineState:
         "sample_unread",
         "sampled_s",
         "starts",
+        "step",
         "suspected",
         "up",
         "up_s",
@@ -97,6 +102,8 @@ class EngineState:
         self.suspected = False
         self.pause_s = 0.0
         self.grew = False  # its own counters have changed since that was last told
+        self.step: StepCost | None = None
+        self.contexts = 0.0
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None
@@ -161,6 +168,7 @@ class EngineState:
             self.busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
+        self.expect(entry)
         self.peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
         self.prefill.add(now_s, entry, prefill_s)
         self._changed()
@@ -178,12 +186,23 @@ class EngineState:
         ignored."""
         if output_tokens > entry.output_tokens:
             entry.output_tokens = output_tokens
+            if entry.request.prompt_tokens + output_tokens > entry.context_tokens > 0.0:
+                self.expect(entry)
+
+    def expect(self, entry: QueueEntry) -> None:
+        """Counts the context of `entry`, which runs here: that of half of its answer as it is predicted now, or what it
+        has, if that is more."""
+        before = entry.context_tokens
+        entry.context_tokens = entry.mean_context
+        self.contexts += entry.context_tokens - before
+        self._occupancy = None
 
     def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
         self.prefix.release(entry.request.prefix)
         self.blocks -= entry.blocks
-        entry.blocks = 0
+        self.contexts = self.contexts - entry.context_tokens if self.running else 0.0
+        entry.blocks, entry.context_tokens = 0, 0.0
         self.peak_left = True
         if entry.first_token_s is None:
             self.prefill.remove(now_s, entry, computed=entry.output_tokens > 0)
@@ -199,6 +218,27 @@ class EngineState:
         entry.blocks = blocks
         self.peak_outgrown = True
         self._changed()
+
+    @property
+    def room_s(self) -> float:
+        """The time that a step has for sequences within the TPOT SLO worth keeping; infinite while that, or the step's
+        cost, is not known."""
+        return inf if self.step is None else self.worthy_slo_s - self.step.base_s
+
+    @property
+    def used_s(self) -> float:
+        """The part of a step that what runs here takes in the mean over its answers; 0 while a step's cost is not
+        known. What is not in the books counts as what is."""
+        if self.step is None or not self.running:
+            return 0.0
+        own_s = len(self.running) * self.step.sequence_s + self.contexts * self.step.context_s
+        return own_s * self.in_flight / len(self.running)
+
+    @property
+    def open(self) -> bool:
+        """Whether one more request may be granted here, by number and by the time of a step; an idle engine takes one
+        whatever its steps cost."""
+        return self.in_flight < self.cap and (not self.in_flight or self.used_s < self.room_s)
 
     def limit(self, n_run: int, b_token: int) -> None:
         self.n_run, self.b_token = n_run, b_token
@@ -324,7 +364,9 @@ class EngineState:
 
     def aim(self, offered_slos_s: Sequence[float]) -> None:
         """Sets the TPOT SLO that the engine's step is held to, by those of the requests that are offered."""
-        self.worthy_slo_s = worthy_slo_s(offered_slos_s, self.base.seconds)
+        base_s = self.base.seconds if self.step is None else self.step.base_s
+        self.worthy_slo_s = worthy_slo_s(offered_slos_s, base_s)
+        self._occupancy = None
 
     def measured(self, now_s: float) -> bool:
         """Returns whether the engine's last sample is recent enough to regulate by."""
@@ -357,6 +399,9 @@ class EngineState:
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
             prefill_pace=self.prefill.pace,
             prefill_wait_s=self.prefill.wait_s,
+            step=self.step if self.room_s < inf else None,
+            room_s=self.room_s,
+            used_s=self.used_s,
         )
         self._occupancy = occupancy if lasting else None
         return occupancy

@@ -64,6 +64,7 @@ class QueueEntry:
         "charged",
         "claimed",
         "computed_before",
+        "context_tokens",
         "deadline_s",
         "engine",
         "enqueued_s",
@@ -138,6 +139,7 @@ class QueueEntry:
         self.others_tokens = 0  # prompt tokens of others that its engine computed from its grant to its first token
         self.promise = NO_PROMISE  # what its engine was taken to hold of its prompt when it was granted
         self.blocks = 0  # KV blocks reserved on its engine
+        self.context_tokens = 0.0  # that its engine's step is taken to read for it
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
         self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
         self.urgency = 0.0
@@ -257,6 +259,11 @@ class QueueEntry:
     def written_tokens(self) -> float:
         """The tokens of its answer that it has, or half of what is predicted where that cannot be seen."""
         return self.output_tokens or (0.0 if self.request.stream else 0.5 * self.predicted_tokens)
+
+    @property
+    def mean_context(self) -> float:
+        """The tokens of context that a step reads for it in the middle of its answer, or now, if that is more."""
+        return self.request.prompt_tokens + max(0.5 * self.predicted_tokens, float(self.output_tokens))
 
     @property
     def received_service(self) -> float:

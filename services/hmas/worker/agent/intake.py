@@ -133,6 +133,7 @@ def _readmit(state: AgentState, entry: QueueEntry) -> None:
     reserved = state.gate.reserved(entry)
     blocks = state.gate.need(engine, entry, reserved)
     engine.reserve(entry, blocks)
+    engine.expect(entry)
     entry.admit(state.gate.upper(entry), reserved, blocks)
 
 

@@ -44,7 +44,7 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     effects: list[WorkerEffect] = []
     fenced = not state.controls.bypass
     parked = 0
-    roomy = [engine for engine in state.lanes[lane] if engine.in_flight < engine.cap]
+    roomy = [engine for engine in state.lanes[lane] if engine.open]
     if roomy and queue.paced and queue.waiting > 1:
         queue.observe(state.service_view(lane), lane)
     while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
@@ -55,7 +55,7 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
             engine = choose(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
         if engine is not None:
             effects.append(grant(state, engine, lane))
-            if engine.in_flight >= engine.cap and engine in roomy:
+            if not engine.open and engine in roomy:
                 roomy.remove(engine)
         elif willing and any(_could_bring(state, gateway, e, entry) for e in state.up):
             break
@@ -72,7 +72,7 @@ def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -
     while they have slack for their own requests, or any, if no engine of its own lane can ever take it, or its gateway
     reaches none of these."""
     if not any(_could_bring(state, gateway, engine, entry) for engine in state.lanes[lane]):
-        return [engine for engine in state.up if engine.in_flight < engine.cap]
+        return [engine for engine in state.up if engine.open]
     if entry.relegated:
         return []  # there is no end of these under overload
     stricter = [other for other in state.lanes if other < lane and not state.queue.waiting_in(other)]
@@ -83,7 +83,7 @@ def _has_slack(state: AgentState, lane: int, engine: EngineState) -> bool:
     """Returns whether an engine may help out a laxer lane: no prompt is pending there, and its steps take at most the
     share `spill_share` of its class's TPOT SLO."""
     sample = engine.sample
-    if engine.in_flight >= engine.cap or engine.prefill or sample is None or not engine.measured(state.now_s):
+    if not engine.open or engine.prefill or sample is None or not engine.measured(state.now_s):
         return False
     return sample.step_s <= state.config.spill_share * state.layout.cuts_s[lane]
 
@@ -104,7 +104,7 @@ def choose(
     """Returns the engine to grant `entry` on, or None.
 
     It is the least loaded engine. Where one of them holds the beginning of the prompt, it is the one where the request
-    costs the fewest seconds. `roomy` are the engines with a free sequence. If one is found, the reservation is written
+    costs the fewest seconds. `roomy` are the engines that are open. If one is found, the reservation is written
     into `entry`. `fenced`: whether memory and pending prefill limit the grant (not so under the emergency bypass).
     """
     gate, prefill_s = state.gate, state.prefill_s(entry)

@@ -57,6 +57,7 @@ def apply_controls(state: AgentState) -> list[WorkerEffect]:
 
 def _adopt(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     control = state.controls.engine(engine.name)
+    engine.step = None if control is None else control.step
     if control is None:
         engine.regulator.stop()
     else:

@@ -1,6 +1,9 @@
 """How full and how fast the engines are: all that a topology is told of time and of the engines."""
 
 from dataclasses import dataclass
+from math import inf
+
+from hmas.contracts.control import StepCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,6 +13,7 @@ class EngineOccupancy:
     `kv_tokens` is the KV memory, in tokens, that the admission gate may fill, and `kv_free_tokens` what is left of it;
     both are 0 if the engine's capacity is unknown. `prefill_pace`: predicted seconds of prefill that it computes per
     real second. `prefill_wait_s`: by how much first tokens have lately come later than the prompts' own prefill.
+    `step`: what a step costs, None if that limits nothing; `room_s` of it are there for sequences, which take `used_s`.
     """
 
     cap: int  # most sequences in flight
@@ -18,6 +22,9 @@ class EngineOccupancy:
     kv_free_tokens: int
     prefill_pace: float = 1.0
     prefill_wait_s: float = 0.0
+    step: StepCost | None = None
+    room_s: float = inf
+    used_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

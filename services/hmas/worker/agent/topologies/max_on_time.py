@@ -18,9 +18,9 @@ jobs has less work than S_k(j). This is trivial for k = 0; let it hold for k-1.
 
 In the general case (weights, arrivals, a batched engine, predictions) this is a heuristic, modelled as follows.
 - Server: all engines together. The work of a request is the engine time that it takes up: what its prompt adds to the
-  steps, and for each output token the share of a step that its sequence slot stands for or, where memory is scarcer
-  than slots, its part of the KV memory. Engines work at a rate of about 1 each; the rate is measured while requests
-  wait, and only `headroom` of it is planned with, because more requests are still to come.
+  steps, and for each output token the share of a step that its sequence slot stands for or, where memory or the time
+  of a step is scarcer than slots, its part of that. Engines work at a rate of about 1 each; the rate is measured while
+  requests wait, and only `headroom` of it is planned with, because more requests are still to come.
 - Due: a request must be done by the latest start that meets its TTFT, plus its own work at that rate. TPOT is kept by
   the pump's prefill window and by the limits in force.
 - Decoding outlasts the plan: while slots or memory are scarce, a long answer delays the requests that come later. So
@@ -53,12 +53,12 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
   the least work per value first, apart from the share of the service that the oldest may claim.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from math import exp
+from math import exp, inf
 
-from hmas.contracts.control import Hints, TopologyName
+from hmas.contracts.control import Hints, StepCost, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
@@ -66,7 +66,7 @@ from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
 from hmas.worker.agent.keyed_heap import KeyedHeap, Place
 from hmas.worker.agent.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.served_shares import ServedShares, ServedSharesConfig
-from hmas.worker.agent.service_view import ServiceView
+from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.surges import Surges, SurgesConfig
 
 YIELDED_S = 1e6  # seconds; added to the key of what a tenant sends that is ahead of others, and a factor on its price
@@ -172,8 +172,8 @@ class MaxOnTime:
     __slots__ = (
         "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
         "_memory_lead", "_newest", "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate",
-        "_relegated", "_restored_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare", "_surges",
-        "_typical", "_wait_s",
+        "_relegated", "_restored_s", "_room_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare",
+        "_step", "_surges", "_typical", "_wait_s",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -202,6 +202,8 @@ class MaxOnTime:
         self._slots = config.default_slots
         self._kv_tokens = 0
         self._typical = float(config.default_slots)
+        self._step = StepCost(0.0, 0.0, 0.0)  # of an engine, in the mean
+        self._room_s = inf  # of its time for sequences
         self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
         self._restored_s = 0.0
@@ -225,8 +227,12 @@ class MaxOnTime:
         patience, slot = self._config.patience * self._fullness * self._typical, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         latest_start_s, value_of = self._latest_start_s, self._value
+        room_s, sequence_s, context_s = self._room_s, self._step.sequence_s, self._step.context_s
         for entry in entries:
             tokens, share = entry.predicted_tokens, slot
+            if room_s < inf:
+                step_s = sequence_s + context_s * (entry.request.prompt_tokens + tokens / 2.0)
+                share = min(1.0, max(share, step_s / room_s))
             if kv_tokens:
                 share = min(1.0, max(share, (entry.request.prompt_tokens + tokens / 2.0) / kv_tokens))
             work = decode = tokens * entry.tpot_s * share
@@ -316,6 +322,12 @@ class MaxOnTime:
             kv_tokens += engine.kv_tokens
             kv_free += engine.kv_free_tokens
         slots, memory = running / cap, 1.0 - kv_free / kv_tokens if kv_tokens else 0.0
+        timed = [engine for engine in engines if engine.step is not None]
+        if timed:
+            self._see_steps(timed)
+            slots = max(slots, sum(min(1.0, engine.used_s / engine.room_s) for engine in timed) / len(timed))
+        else:
+            self._room_s = inf
         self._memory_lead += config.smoothing * (memory - slots - self._memory_lead)
         full = max(slots, memory)
         full = min(1.0, max(0.0, (full - config.free_share) / (config.full_share - config.free_share)))
@@ -327,6 +339,17 @@ class MaxOnTime:
         self._rate.engines = len(engines)
         self._rate.most = sum(max(1.0, engine.prefill_pace) for engine in engines)
         self._wait_s = sum(engine.prefill_wait_s for engine in engines) / len(engines)
+
+    def _see_steps(self, engines: Sequence[EngineOccupancy]) -> None:
+        """Takes the mean of what the engines' steps cost and have time for."""
+        count = len(engines)
+        steps = [engine.step for engine in engines if engine.step is not None]
+        self._room_s = sum(engine.room_s for engine in engines) / count
+        self._step = StepCost(
+            base_s=sum(step.base_s for step in steps) / count,
+            sequence_s=sum(step.sequence_s for step in steps) / count,
+            context_s=sum(step.context_s for step in steps) / count,
+        )
 
     def _relegate(self) -> None:
         """Relegates requests until all others are planned to be on time; in a long queue only the first `walked` jobs
