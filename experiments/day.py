@@ -25,7 +25,7 @@ from hmas.sim.workload import OfferedRequest, Workload
 
 PROFILE, ENGINES = "llama2-70b-a100x4", 3
 CAPACITY_RPS = 5.6  # λ* of the mix on three such engines, from that on two (3.72 requests/s), rounded
-REGIME_S, PAUSE_S = 240.0, 30.0  # a regime, and the time after it in which nothing new comes
+REGIME_S = 240.0
 SEEDS = (11, 12, 13)
 FIXED = (
     TopologyName.MAX_ON_TIME, TopologyName.SJF, TopologyName.EDF, TopologyName.HYBRID, TopologyName.WFQ,
@@ -40,16 +40,34 @@ LEAST_REGIMES = 3  # in as many regimes
 Change = Callable[[OfferedRequest, Random], OfferedRequest]
 
 
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of the day: its loads are `load` times those of the regimes, and after each regime nothing new comes
+    for `pause_s`."""
+
+    load: float
+    pause_s: float
+
+    @property
+    def each_s(self) -> float:
+        return REGIME_S + self.pause_s
+
+
+FIRST = "first"
+# Each harsher one has more load, and longer pauses, so that a regime inherits less from the one before it.
+VERSIONS = {FIRST: Version(1.0, 30.0), "harsher": Version(1.3, 120.0), "harshest": Version(1.7, 240.0)}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRegime:
     """One regime of the day. `kind` is that of its workload and `load` its rate in `CAPACITY_RPS`; `change` alters each
-    request, and `added` returns further ones."""
+    request, and `added` returns further ones, by a seed and the load of the day's version."""
 
     name: str
     load: float
     kind: str = "mix"
     change: Change | None = None
-    added: Callable[[int], list[OfferedRequest]] | None = None
+    added: Callable[[int, float], list[OfferedRequest]] | None = None
     fault: tuple[FaultKind, str, float] | None = None  # kind, target and factor, for all of the regime
 
 
@@ -76,16 +94,16 @@ def _long(offered: OfferedRequest, draw: Random) -> OfferedRequest:
     return replace(offered, request=request, output_tokens=min(offered.output_tokens, 600))
 
 
-def _flood(seed: int) -> list[OfferedRequest]:
+def _flood(seed: int, load: float) -> list[OfferedRequest]:
     """One tenant offers as much again as the pool can carry."""
     spec = WorkloadSpec(kind="poisson", duration_s=REGIME_S, stated=True, tenants=(("flood", 1.0),))
-    return list(build(spec, CAPACITY_RPS, seed + 500, prompts=True).requests)
+    return list(build(spec, load * CAPACITY_RPS, seed + 500, prompts=True).requests)
 
 
-def _backlog(seed: int) -> list[OfferedRequest]:
+def _backlog(seed: int, load: float) -> list[OfferedRequest]:
     """Long answers of a batch, all within 20 s, that need only be there in four minutes."""
     spec = WorkloadSpec(kind="poisson", duration_s=20.0, stated=True, tenants=(("batch", 1.0),))
-    found = build(spec, 15.0, seed + 700, prompts=True).requests
+    found = build(spec, 15.0 * load, seed + 700, prompts=True).requests
     slo = Slo(ttft_s=240.0, tpot_s=1.0, ttlt_s=240.0, whole=True)
     return [_with_slo(replace(offered, output_tokens=300 + offered.output_tokens % 500), slo) for offered in found]
 
@@ -105,18 +123,18 @@ REGIMES = (
     DayRegime(name="a batch backlog", load=0.8, added=_backlog),
     DayRegime(name="an engine lost", load=1.0, fault=(FaultKind.FREEZE, "e2", 1.0)),
 )
-EACH_S = REGIME_S + PAUSE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayCell:
-    """One day of one system. `system` is the name of a fixed topology, or `ADAPTIVE`."""
+    """One day of one system. `system` is the name of a fixed topology, or `ADAPTIVE`; `version` one of `VERSIONS`."""
 
     system: str
     seed: int
     profile: str = PROFILE
     engines: int = ENGINES
     regime_s: float = REGIME_S
+    version: str = FIRST
     regimes: tuple[str, ...] = tuple(regime.name for regime in REGIMES)
 
     def key(self) -> str:
@@ -128,23 +146,27 @@ def code_of_day(cell: Any) -> str:
 
 
 def all_cells(seeds: Sequence[int], *, adaptive: bool) -> list[DayCell]:
-    systems = [topology.value for topology in FIXED] + ([ADAPTIVE] if adaptive else [])
-    return [DayCell(system=system, seed=seed) for seed in seeds for system in systems]
+    """Returns the days of all fixed topologies in every version and, if `adaptive`, of adaptation in the first one."""
+    fixed = [topology.value for topology in FIXED]
+    days = [(system, version) for version in VERSIONS for system in fixed] + [(ADAPTIVE, FIRST)] * adaptive
+    return [DayCell(system=system, seed=seed, version=version) for system, version in days for seed in seeds]
 
 
-def day(profile: EngineProfile, seed: int, regimes: Sequence[DayRegime] = REGIMES) -> Workload:
+def day(
+    profile: EngineProfile, seed: int, regimes: Sequence[DayRegime] = REGIMES, version: Version = VERSIONS[FIRST]
+) -> Workload:
     """Returns the requests of the whole day, as the perception that ships reads them."""
-    read = [_regime(profile, regime, i, seed) for i, regime in enumerate(regimes)]
+    read = [_regime(profile, regime, i, seed, version) for i, regime in enumerate(regimes)]
     rows = [offered for part in read for offered in part]
-    return Workload("day", tuple(rows), len(regimes) * EACH_S)
+    return Workload("day", tuple(rows), len(regimes) * version.each_s)
 
 
-def _regime(profile: EngineProfile, regime: DayRegime, index: int, seed: int) -> list[OfferedRequest]:
+def _regime(profile: EngineProfile, regime: DayRegime, index: int, seed: int, version: Version) -> list[OfferedRequest]:
     own = 100 * seed + index
     spec = WorkloadSpec(kind=regime.kind, duration_s=REGIME_S, stated=True)
-    found = list(build(spec, regime.load * CAPACITY_RPS, own, prompts=True).requests)
+    found = list(build(spec, version.load * regime.load * CAPACITY_RPS, own, prompts=True).requests)
     if regime.added is not None:
-        found += regime.added(own)
+        found += regime.added(own, version.load)
     found.sort(key=lambda offered: offered.request.arrival_s)
     named = [
         replace(each, request=replace(each.request, id=f"d{index}r{i:05d}", arrival_s=each.request.arrival_s))
@@ -155,7 +177,7 @@ def _regime(profile: EngineProfile, regime: DayRegime, index: int, seed: int) ->
     rows = list(workload.requests)
     if regime.change is not None:
         rows = [regime.change(each, Random(f"{own} {each.id}")) for each in rows]
-    later = index * EACH_S
+    later = index * version.each_s
     shifted = [
         replace(each, request=replace(each.request, arrival_s=each.request.arrival_s + later), prompt="")
         for each in rows
@@ -163,43 +185,43 @@ def _regime(profile: EngineProfile, regime: DayRegime, index: int, seed: int) ->
     return list(Workload(regime.name, tuple(shifted), REGIME_S).fitting(profile).requests)
 
 
-def faults(regimes: Sequence[DayRegime] = REGIMES) -> tuple[Fault, ...]:
+def faults(regimes: Sequence[DayRegime] = REGIMES, version: Version = VERSIONS[FIRST]) -> tuple[Fault, ...]:
+    begins = (i * version.each_s for i in range(len(regimes)))
     return tuple(
-        Fault(at_s=i * EACH_S, kind=r.fault[0], target=r.fault[1], factor=r.fault[2], until_s=i * EACH_S + REGIME_S)
-        for i, r in enumerate(regimes)
+        Fault(at_s=at_s, kind=r.fault[0], target=r.fault[1], factor=r.fault[2], until_s=at_s + REGIME_S)
+        for at_s, r in zip(begins, regimes, strict=True)
         if r.fault is not None
     )
 
 
-def setup_of(system: str) -> MeshSetup:
+def setup_of(system: str, version: Version) -> MeshSetup:
     if system == ADAPTIVE:
-        return MeshSetup(name=ADAPTIVE, faults=faults(), meta_config=ADAPTED)
-    return MeshSetup(name=system, pin=TopologyName(system), faults=faults())
+        return MeshSetup(name=ADAPTIVE, faults=faults(version=version), meta_config=ADAPTED)
+    return MeshSetup(name=system, pin=TopologyName(system), faults=faults(version=version))
 
 
 def compute(cell: DayCell) -> dict[str, Any]:
     """Runs one day and returns its figures as plain data: per regime the share of requests that were on time."""
-    began_s, profile = process_time(), builtin_profile(cell.profile)
-    workload = day(profile, cell.seed)
-    mesh = MeshSim(
-        setup_of(cell.system), profile, cell.engines, workload, cell.seed, cutoff_s=120.0, rehearsal=of_blocks
-    )
+    began_s, profile, version = process_time(), builtin_profile(cell.profile), VERSIONS[cell.version]
+    setup, workload = setup_of(cell.system, version), day(profile, cell.seed, version=version)
+    mesh = MeshSim(setup, profile, cell.engines, workload, cell.seed, cutoff_s=120.0, rehearsal=of_blocks)
     run = mesh.run()
     shares: dict[str, list[bool]] = {regime.name: [] for regime in REGIMES}
     for settlement in run.settlements:
-        shares[REGIMES[int(settlement.offered_s // EACH_S)].name].append(is_ok(settlement))
+        shares[REGIMES[int(settlement.offered_s // version.each_s)].name].append(is_ok(settlement))
     return {
         "on_time": {name: fmean(each) for name, each in shares.items()},
         "requests": {name: len(each) for name, each in shares.items()},
-        "switches": [_switch(at_s, record) for at_s, record in mesh.audits if record.source == "meta"],
+        "switches": [_switch(at_s, record, version) for at_s, record in mesh.audits if record.source == "meta"],
         "spans": [asdict(span) for span in run.run.topologies],
         "cpu_s": process_time() - began_s,
     }
 
 
-def _switch(at_s: float, record: AuditRecord) -> dict[str, Any]:
+def _switch(at_s: float, record: AuditRecord, version: Version) -> dict[str, Any]:
+    regime = REGIMES[min(int(at_s // version.each_s), len(REGIMES) - 1)]
     return {
-        "at_s": at_s, "regime": REGIMES[min(int(at_s // EACH_S), len(REGIMES) - 1)].name, "kind": record.kind,
+        "at_s": at_s, "regime": regime.name, "kind": record.kind,
         "decision": record.decision, "by": record.selector, "reason": record.reason,
         "predicted": record.predicted_gain, "observed": record.observed_gain,
     }  # fmt: skip

@@ -11,6 +11,7 @@ from experiments.day import (
     ADAPTIVE,
     CAPACITY_RPS,
     ENGINES,
+    FIRST,
     FIXED,
     LEAST_LOSS,
     LEAST_REGIMES,
@@ -19,6 +20,7 @@ from experiments.day import (
     REGIMES,
     REHEARSAL,
     SELECTORS,
+    VERSIONS,
     DayCell,
     DayRow,
     rows_of,
@@ -34,16 +36,14 @@ GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
 def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]:
     """Writes the page and its figures as JSON into `out`, and returns their paths. Compared are the seeds that every
     fixed topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
-    by_system = {system: _of(found, system) for system in (*(t.value for t in FIXED), ADAPTIVE)}
-    seeds = sorted(set.intersection(*(set(by_system[t.value]) for t in FIXED)))
+    seeds, chosen = _chosen(found, FIRST)
     if not seeds:
         raise ValueError("no seed has been run under every fixed topology: give the command without --pages-only")
-    chosen = {system: [runs[seed] for seed in seeds] for system, runs in by_system.items() if set(seeds) <= set(runs)}
     rows = rows_of(chosen)
     summary = summary_of(rows)
-    switches = [each | {"seed": seed} for seed in seeds for each in by_system[ADAPTIVE].get(seed, {"switches": []})[
-        "switches"
-    ]]  # fmt: skip
+    switches = [each | {"seed": seed} for seed in seeds for each in _of(found, ADAPTIVE, FIRST).get(
+        seed, {"switches": []}
+    )["switches"]]  # fmt: skip
     text = render(
         Path(__file__).with_name("day.md.j2"),
         seeds=seeds,
@@ -62,6 +62,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         hopeless_below=HOPELESS,
         rows=[_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
         days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
+        harsher=[_harsher(found, name) for name in VERSIONS if name != FIRST and _chosen(found, name)[0]],
         outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
         counts=_counts(switches),
         cpu_s=fmean(run["cpu_s"] for run in chosen[ADAPTIVE]) if ADAPTIVE in chosen else None,
@@ -84,8 +85,30 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
     return paths
 
 
-def _of(found: Mapping[DayCell, dict[str, Any]], system: str) -> dict[int, dict[str, Any]]:
-    return {cell.seed: run for cell, run in found.items() if cell.system == system}
+def _of(found: Mapping[DayCell, dict[str, Any]], system: str, version: str) -> dict[int, dict[str, Any]]:
+    return {cell.seed: run for cell, run in found.items() if (cell.system, cell.version) == (system, version)}
+
+
+def _chosen(found: Mapping[DayCell, dict[str, Any]], version: str) -> tuple[list[int], dict[str, list[dict[str, Any]]]]:
+    """Returns the seeds that every fixed topology has in a version of the day, and the runs of each system with all of
+    them."""
+    by_system = {system: _of(found, system, version) for system in (*(t.value for t in FIXED), ADAPTIVE)}
+    seeds = sorted(set.intersection(*(set(by_system[t.value]) for t in FIXED)))
+    return seeds, {name: [runs[s] for s in seeds] for name, runs in by_system.items() if set(seeds) <= set(runs)}
+
+
+def _harsher(found: Mapping[DayCell, dict[str, Any]], name: str) -> dict[str, Any]:
+    """Returns what the page tells of a harsher version."""
+    seeds, chosen = _chosen(found, name)
+    rows = rows_of(chosen)
+    summary = summary_of(rows)
+    table = {(row.regime, row.system): f"{row.goodput_rate:.3f}" for row in rows}
+    lines = [(r.name, *(table[r.name, system] for system in chosen), f"{100 * summary.losses[r.name]:.1f}")
+             for r in REGIMES]  # fmt: skip
+    return {
+        "name": name, "version": VERSIONS[name], "seeds": seeds, "summary": summary, "lines": lines,
+        "header": ("regime", *chosen, "best fixed of the day loses"),
+    }  # fmt: skip
 
 
 def _best(rows: Iterable[DayRow], regime: str) -> float:

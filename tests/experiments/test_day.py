@@ -9,19 +9,22 @@ import pytest
 
 from experiments.day import (
     ADAPTIVE,
-    EACH_S,
     FIXED,
+    PROFILE,
     REGIME_S,
     REGIMES,
     SEEDS,
+    VERSIONS,
     DayCell,
     DayRow,
     all_cells,
+    day,
     faults,
     rows_of,
     summary_of,
 )
 from experiments.report.day import write_page
+from hmas.engine.core.profile import builtin_profile
 
 NAMES = [regime.name for regime in REGIMES]
 BEST, OTHER = FIXED[0].value, FIXED[1].value
@@ -40,11 +43,29 @@ def results(adaptive: dict[str, Any] | None = None, **other: float) -> dict[str,
 
 def test_there_are_nine_regimes_in_one_run_after_another() -> None:
     assert len(NAMES) == len(set(NAMES)) == 9
-    assert all(fault.at_s % EACH_S == 0.0 for fault in faults())
-    assert all(fault.until_s == fault.at_s + REGIME_S for fault in faults())
-    assert len(all_cells(SEEDS, adaptive=True)) == len(SEEDS) * (len(FIXED) + 1)
-    keys = {cell.key() for cell in all_cells(SEEDS, adaptive=True)}
-    assert len(keys) == len(SEEDS) * (len(FIXED) + 1)
+    for version in VERSIONS.values():
+        assert len(faults(version=version)) == 2
+        assert all(fault.at_s % version.each_s == 0.0 for fault in faults(version=version))
+        assert all(fault.until_s == fault.at_s + REGIME_S for fault in faults(version=version))
+    days = len(SEEDS) * (len(VERSIONS) * len(FIXED) + 1)
+    assert len({cell.key() for cell in all_cells(SEEDS, adaptive=True)}) == days
+
+
+def test_harsher_days_have_more_requests_and_longer_pauses() -> None:
+    profile = builtin_profile(PROFILE)
+    first, *harsher = (day(profile, 1, REGIMES[3:4], version) for version in VERSIONS.values())
+    assert [len(each.requests) / len(first.requests) for each in harsher] == pytest.approx([1.3, 1.7], rel=0.1)
+    assert first.duration_s < harsher[0].duration_s < harsher[1].duration_s
+
+
+def test_a_harsher_day_is_told_by_itself(tmp_path: Path) -> None:
+    found = {DayCell(system=name, seed=11): run for name, (run,) in results().items()}
+    assert "### Harshest" not in write_page(found, tmp_path)[0].read_text()
+    for name, (run,) in results(r2=0.9, r3=0.9, r4=0.9).items():
+        found[DayCell(system=name, seed=11, version="harshest")] = run
+    text = write_page(found, tmp_path)[0].read_text()
+    assert "### Harshest: 1.7 times the load, 240 s between two regimes (seed 11)" in text
+    assert f"in 3 of 9 regimes ({', '.join(NAMES[2:5])})." in text
 
 
 def test_the_best_fixed_topology_is_that_of_the_day_and_not_of_a_regime() -> None:
