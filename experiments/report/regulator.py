@@ -52,7 +52,7 @@ def write_page(
         within=WITHIN,
         better=[_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0],
         drift=[_told(row) for row in drift],
-        set=[_told(row) for row in notable if row.system == UNTIMED],
+        untimed=[_told(row) for row in notable if row.system == UNTIMED],
         moved=[_told(row) for row in notable if row.system == MOVED],
         longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
         parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],

@@ -1,0 +1,99 @@
+"""The time of an engine's step is given away to what runs there, and to no more than it has time for."""
+
+import pytest
+
+from hmas.contracts.control import ControlTuple, EngineControl, Fence, StepCost, TupleReceived
+from hmas.contracts.worker import CycleTicked
+from hmas.worker.agent.agent import WorkerConfig
+from hmas.worker.agent.config import EngineStateConfig
+from hmas.worker.agent.engine_state import EngineState
+from tests.worker.builders import Scripted, dispatched, engine, entry, request, sampled
+
+COST = StepCost(base_s=0.04, sequence_s=0.001, context_s=1e-5)
+SLO_S = 0.0995  # the TPOT SLO of all requests: 59.5 ms of a step are for sequences
+
+
+def state(*, step: StepCost | None = COST) -> EngineState:
+    found = EngineState(engine(max_num_seqs=64), EngineStateConfig())
+    found.come_up(0.0)
+    found.limit(64, 64)
+    found.step = step
+    found.aim([SLO_S] * 10)
+    return found
+
+
+def filled(found: EngineState, prompt_tokens: int, tokens: float) -> int:
+    """Grants on the engine while it is open, and returns how many run there then."""
+    while found.open:
+        number = len(found.running)
+        made = request(f"r{number}", prompt_tokens=prompt_tokens)
+        found.occupy(0.0, entry(number, made, tokens=tokens), 0.0)
+    return len(found.running)
+
+
+@pytest.mark.parametrize(("prompt_tokens", "tokens", "most"), [(100, 200.0, 20), (400, 200.0, 10), (2500, 1000.0, 2)])
+def test_an_engine_takes_as_many_as_its_step_has_time_for_by_the_middle_of_their_answers(
+    prompt_tokens: int, tokens: float, most: int
+) -> None:
+    """Each of 100 + 100 tokens of context takes 1 + 2 ms, each of 400 + 100 takes 1 + 5 ms."""
+    assert filled(state(), prompt_tokens, tokens) == most
+
+
+def test_without_a_known_cost_the_other_limits_hold_alone() -> None:
+    assert filled(state(step=None), 2500, 1000.0) == 64
+
+
+def test_an_idle_engine_takes_one_request_whatever_its_step_costs() -> None:
+    found = state(step=StepCost(0.2, 0.001, 1e-5))
+    found.worthy_slo_s = SLO_S
+    assert filled(found, 4000, 1000.0) == 1
+
+
+def test_what_leaves_gives_its_time_back_and_an_answer_that_outgrows_its_prediction_takes_more() -> None:
+    found = state()
+    filled(found, 100, 200.0)
+    first, second = list(found.running.values())[:2]
+    found.produced(first, 100)
+    assert found.used_s == pytest.approx(0.06)
+    found.produced(first, 500)  # of 200: now 600 tokens of context
+    assert found.used_s == pytest.approx(0.064)
+    found.release(1.0, first)
+    assert found.used_s == pytest.approx(0.057)
+    found.release(1.0, second)
+    assert found.open
+    for each in list(found.running.values()):
+        found.release(1.0, each)
+    assert (found.used_s, found.contexts) == (0.0, 0.0)
+
+
+def test_what_is_not_in_the_books_counts_as_what_is() -> None:
+    found = state()
+    found.occupy(0.0, entry(0, request("r0", prompt_tokens=100), tokens=200.0), 0.0)
+    for at_s in (1.0, 2.0):  # two samples in a row
+        found.see(at_s, sampled(running=20, counted=True), 0.1)
+    assert not found.open
+
+
+def tuple_of(step: StepCost | None, seq: int = 1) -> TupleReceived:
+    control = EngineControl(
+        engine="e1", n_run=64, b_token=64, b_min=1, b_max=64, gain_b=0.0, u_low=0.85, u_high=0.95, step=step
+    )
+    told = ControlTuple(worker="w1", engines=(control,), fence=Fence(), epoch=1, seq=seq, valid_for_s=2.0)
+    return TupleReceived(told, 0.0)
+
+
+def test_the_worker_holds_back_what_a_step_has_no_time_for_until_something_leaves_or_nothing_is_known() -> None:
+    config = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m")
+    worker = Scripted(config, engine(max_num_seqs=64))
+    worker.step(0.0, tuple_of(COST))
+    first = dispatched(worker.submit(0.0, request("first", prompt_tokens=400)))
+    worker.step(1.0, CycleTicked())  # it takes aim at what was offered
+    made = [request(f"r{i}", prompt_tokens=400) for i in range(30)]
+    held = first + [each for one in made for each in dispatched(worker.submit(1.1, one))]
+    assert worker.state.fleet["e1"].used_s >= worker.state.fleet["e1"].room_s
+    assert 1 < len(held) < 31
+    more = dispatched(worker.finish(1.2, "first", 10))
+    assert len(more) == 1
+    after = [each for effects in (worker.step(1.3, tuple_of(None, seq=2)), worker.step(1.4, CycleTicked()))
+             for each in dispatched(effects)]  # fmt: skip
+    assert len(held) + len(more) + len(after) == 31
