@@ -2,18 +2,28 @@
 
 import pytest
 
-from hmas.contracts.control import ControlTuple, EngineControl, Fence, StepCost, TupleReceived
+from hmas.contracts.control import (
+    ControlTuple,
+    EngineControl,
+    Fence,
+    Hints,
+    StepTime,
+    TopologyDecision,
+    TopologyName,
+    TopologyReceived,
+    TupleReceived,
+)
 from hmas.contracts.worker import CycleTicked
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import EngineStateConfig
 from hmas.worker.agent.engine_state import EngineState
 from tests.worker.builders import Scripted, dispatched, engine, entry, request, sampled
 
-COST = StepCost(base_s=0.04, sequence_s=0.001, context_s=1e-5)
+COST = StepTime(base_s=0.04, sequence_s=0.001, context_s=1e-5)
 SLO_S = 0.0995  # the TPOT SLO of all requests: 59.5 ms of a step are for sequences
 
 
-def state(*, step: StepCost | None = COST) -> EngineState:
+def state(*, step: StepTime | None = COST) -> EngineState:
     found = EngineState(engine(max_num_seqs=64), EngineStateConfig())
     found.come_up(0.0)
     found.limit(64, 64)
@@ -44,7 +54,7 @@ def test_without_a_known_cost_the_other_limits_hold_alone() -> None:
 
 
 def test_an_idle_engine_takes_one_request_whatever_its_step_costs() -> None:
-    found = state(step=StepCost(0.2, 0.001, 1e-5))
+    found = state(step=StepTime(0.2, 0.001, 1e-5))
     found.worthy_slo_s = SLO_S
     assert filled(found, 4000, 1000.0) == 1
 
@@ -74,7 +84,17 @@ def test_what_is_not_in_the_books_counts_as_what_is() -> None:
     assert not found.open
 
 
-def tuple_of(step: StepCost | None, seq: int = 1) -> TupleReceived:
+def ordered(topology: TopologyName, seq: int = 1) -> TopologyReceived:
+    return TopologyReceived(
+        TopologyDecision(
+            pool="m", topology=topology, hints=Hints(), bypass=False, epoch=1, seq=seq, valid_for_s=60.0, reason="",
+            selector="rules",
+        ),
+        0.0,
+    )  # fmt: skip
+
+
+def tuple_of(step: StepTime | None, seq: int = 1) -> TupleReceived:
     control = EngineControl(
         engine="e1", n_run=64, b_token=64, b_min=1, b_max=64, gain_b=0.0, u_low=0.85, u_high=0.95, step=step
     )
@@ -86,6 +106,7 @@ def test_the_worker_holds_back_what_a_step_has_no_time_for_until_something_leave
     config = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m")
     worker = Scripted(config, engine(max_num_seqs=64))
     worker.step(0.0, tuple_of(COST))
+    worker.step(0.0, ordered(TopologyName.MAX_ON_TIME))
     first = dispatched(worker.submit(0.0, request("first", prompt_tokens=400)))
     worker.step(1.0, CycleTicked())  # it takes aim at what was offered
     made = [request(f"r{i}", prompt_tokens=400) for i in range(30)]
@@ -97,3 +118,14 @@ def test_the_worker_holds_back_what_a_step_has_no_time_for_until_something_leave
     after = [each for effects in (worker.step(1.3, tuple_of(None, seq=2)), worker.step(1.4, CycleTicked()))
              for each in dispatched(effects)]  # fmt: skip
     assert len(held) + len(more) + len(after) == 31
+
+
+@pytest.mark.parametrize("topology", TopologyName)
+def test_only_orders_that_set_aside_what_is_late_are_held_to_the_time_of_a_step(topology: TopologyName) -> None:
+    worker = Scripted(WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m"), engine())
+    worker.step(0.0, tuple_of(COST))
+    worker.step(0.0, ordered(topology))
+    held = topology in (TopologyName.MAX_ON_TIME, TopologyName.HYBRID)
+    assert (worker.state.fleet["e1"].step is not None) == held
+    worker.step(1.0, ordered(TopologyName.FCFS, seq=2))
+    assert worker.state.fleet["e1"].step is None

@@ -110,7 +110,7 @@ class TopologyDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class StepCost:
+class StepTime:
     """What a step of one engine takes, in s: `base_s` whatever runs, `sequence_s` for each sequence, which includes the
     prompts that are computed for those that take its place, and `context_s` for each token of context."""
 
@@ -137,7 +137,7 @@ class EngineControl:
     gain_b: float
     u_low: float
     u_high: float
-    step: StepCost | None = None
+    step: StepTime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         control,
         control_pb2,
         (
-            "Split", "TopologyDecision", "StepCost", "EngineControl", "FenceBucket", "FenceTable", "Fence",
+            "Split", "TopologyDecision", "StepTime", "EngineControl", "FenceBucket", "FenceTable", "Fence",
             "ControlTuple", "Pin", "AuditRecord",
         ),
     ),

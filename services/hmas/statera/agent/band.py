@@ -4,7 +4,7 @@ Algorithm 2, lines 9-13)."""
 import sys
 from dataclasses import dataclass
 
-from hmas.contracts.control import EngineControl, StepCost
+from hmas.contracts.control import EngineControl, StepTime
 from hmas.contracts.telemetry import EngineSample
 from hmas.statera.agent.config import BandConfig, NRunRule
 
@@ -144,7 +144,7 @@ class BandController:
         b_max = self._n_max + self._config.min_prefill_chunk
         return min(b_max, running + self._config.min_prefill_chunk), b_max
 
-    def control(self, sample: EngineSample, band: Band, step: StepCost | None) -> EngineControl:
+    def control(self, sample: EngineSample, band: Band, step: StepTime | None) -> EngineControl:
         """Returns the engine's controls. Their b_token is the value that the worker's inner loop has reached, so that a
         repeated tuple never disturbs that loop. `step`: what its steps cost, None if that is not known."""
         b_min, b_max = self.budget_bounds(sample.running)

@@ -1,6 +1,6 @@
 """What the steps of one engine cost, learnt from its samples."""
 
-from hmas.contracts.control import StepCost
+from hmas.contracts.control import StepTime
 from hmas.contracts.telemetry import EngineSample
 from hmas.laws.pace_fit import PaceFit
 from hmas.statera.agent.config import StepMeterConfig
@@ -20,7 +20,7 @@ class StepMeter:
         self._fit = PaceFit(config.fit)
         self._observed = 0
         self._prefilled = self._decoded = 0.0  # sums of tokens/s, in which older samples count less
-        self.cost: StepCost | None = None  # None while too little was observed
+        self.cost: StepTime | None = None  # None while too little was observed
 
     def observe(self, now_s: float, sample: EngineSample) -> None:
         config = self._config
@@ -32,4 +32,4 @@ class StepMeter:
         self._observed = self._fit.observations
         law = self._fit.view("", sample.engine)
         prompts_s = law.prompt_s * self._prefilled / self._decoded if self._decoded > 0.0 else 0.0
-        self.cost = StepCost(law.base_s, law.sequence_s + prompts_s, law.context_s) if law.observations else None
+        self.cost = StepTime(law.base_s, law.sequence_s + prompts_s, law.context_s) if law.observations else None

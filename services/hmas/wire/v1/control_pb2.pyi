@@ -39,7 +39,7 @@ class Split(_message.Message):
     engines: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, cuts_s: _Optional[_Iterable[float]] = ..., engines: _Optional[_Iterable[int]] = ...) -> None: ...
 
-class StepCost(_message.Message):
+class StepTime(_message.Message):
     __slots__ = ("base_s", "sequence_s", "context_s")
     BASE_S_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_S_FIELD_NUMBER: _ClassVar[int]
@@ -68,8 +68,8 @@ class EngineControl(_message.Message):
     gain_b: float
     u_low: float
     u_high: float
-    step: StepCost
-    def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ..., step: _Optional[_Union[StepCost, _Mapping]] = ...) -> None: ...
+    step: StepTime
+    def __init__(self, engine: _Optional[str] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_min: _Optional[int] = ..., b_max: _Optional[int] = ..., gain_b: _Optional[float] = ..., u_low: _Optional[float] = ..., u_high: _Optional[float] = ..., step: _Optional[_Union[StepTime, _Mapping]] = ...) -> None: ...
 
 class FenceBucket(_message.Message):
     __slots__ = ("prompt_upto", "factor", "shared")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import inf
 
-from hmas.contracts.control import StepCost
+from hmas.contracts.control import StepTime
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import EngineSampled
 from hmas.worker.agent.config import EngineStateConfig
@@ -102,7 +102,7 @@ class EngineState:
         self.suspected = False
         self.pause_s = 0.0
         self.grew = False  # its own counters have changed since that was last told
-        self.step: StepCost | None = None
+        self.step: StepTime | None = None
         self.contexts = 0.0
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()

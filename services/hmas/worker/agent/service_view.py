@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from hmas.contracts.control import StepCost
+from hmas.contracts.control import StepTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class EngineOccupancy:
     kv_free_tokens: int
     prefill_pace: float = 1.0
     prefill_wait_s: float = 0.0
-    step: StepCost | None = None
+    step: StepTime | None = None
     room_s: float = inf
     used_s: float = 0.0
 

@@ -18,7 +18,7 @@ class Topology(Protocol):
 
     name: TopologyName
     accounts_service: bool  # whether `on_served` does anything
-    paced: bool  # whether `observe` does anything
+    paced: bool  # whether `observe` does anything, such as to set aside what cannot be on time
 
     def observe(self, view: ServiceView) -> None:
         """Takes the present time and load of the engines, before requests are dispatched.

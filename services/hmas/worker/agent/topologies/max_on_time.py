@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from math import exp, inf
 
-from hmas.contracts.control import Hints, StepCost, TopologyName
+from hmas.contracts.control import Hints, StepTime, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
@@ -202,7 +202,7 @@ class MaxOnTime:
         self._slots = config.default_slots
         self._kv_tokens = 0
         self._typical = float(config.default_slots)
-        self._step = StepCost(0.0, 0.0, 0.0)  # of an engine, in the mean
+        self._step = StepTime(0.0, 0.0, 0.0)  # of an engine, in the mean
         self._room_s = inf  # of its time for sequences
         self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
@@ -345,7 +345,7 @@ class MaxOnTime:
         count = len(engines)
         steps = [engine.step for engine in engines if engine.step is not None]
         self._room_s = sum(engine.room_s for engine in engines) / count
-        self._step = StepCost(
+        self._step = StepTime(
             base_s=sum(step.base_s for step in steps) / count,
             sequence_s=sum(step.sequence_s for step in steps) / count,
             context_s=sum(step.context_s for step in steps) / count,
