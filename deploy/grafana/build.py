@@ -171,6 +171,13 @@ CONTROL = [
         "Decode tokens of an engine step, in force",
     ),
     Panel(
+        "Step time in use",
+        "percentunit",
+        [("{{instance}} {{engine}}", "hmas_worker_engine_time_used")],
+        "Of what a step has for sequences within the TPOT SLO worth keeping; from 100 % on nothing is granted, and 0 "
+        "means that it limits nothing",
+    ),
+    Panel(
         "Fence coverage",
         "percentunit",
         [

@@ -29,6 +29,7 @@ class EngineSample:
     busy: float  # share of time in which the engine had work; shown only, no controller reads it
     b_saturated: int = 0  # of the worker's B_token: -1 at b_min, +1 at b_max, 0 between
     suspected: bool = False  # it has left a run without a token for too long, and given none since
+    time_used: float = 0.0  # share of a step's time for sequences that what runs is expected to take; 0: no limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

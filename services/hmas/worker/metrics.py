@@ -19,6 +19,8 @@ _ENGINE_GAUGES = {
     "step_s": "Recent mean engine step, seconds",
     "n_run": "Limit on sequences in flight that is in force",
     "b_token": "Limit on decode tokens per engine step that is in force",
+    "time_used": "Share of the time that a step has for sequences within the TPOT SLO worth keeping which what runs is "
+    "expected to take; nothing is granted from 1 on, and 0 means that it limits nothing",
     "utilisation": "Use of the binding resource: the larger of KV use and step time over the TPOT SLO worth keeping",
 }
 

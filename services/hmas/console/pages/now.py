@@ -118,8 +118,9 @@ def _sample(sample: EngineSample | None) -> dict[str, Any]:
         return {}
     return {
         "running": sample.running, "waiting": sample.waiting, "n_run": sample.n_run, "b_token": sample.b_token,
-        "kv": rounded(sample.kv_usage, 2), "utilisation": rounded(sample.utilisation, 2),
-        "step_s": rounded(sample.step_s, 4), "preemptions": sample.preemptions_total,
+        "kv": rounded(sample.kv_usage, 2), "time_used": rounded(sample.time_used, 2),
+        "utilisation": rounded(sample.utilisation, 2), "step_s": rounded(sample.step_s, 4),
+        "preemptions": sample.preemptions_total,
     }  # fmt: skip
 
 

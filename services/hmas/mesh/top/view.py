@@ -70,7 +70,7 @@ def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:
 
 
 def _workers(model: TopModel, now_s: float) -> Table:
-    columns = ("name", "queue", "run", "N_run", "B_token", "KV", "util", "step\nms",
+    columns = ("name", "queue", "run", "N_run", "B_token", "KV", "step\nused", "util", "step\nms",
                "pre-\nempted", "state")  # fmt: skip
     table = _table("workers", columns)
     table.collapse_padding = True
@@ -80,7 +80,7 @@ def _workers(model: TopModel, now_s: float) -> Table:
         queue = str(telemetry.queued_count) if telemetry else "-"
         title = f"{name}, {telemetry.topology}" if telemetry else name
         running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
-        table.add_row(title, queue, running, "", "", "", "", "", "", _worker_state(row, now_s))
+        table.add_row(title, queue, running, "", "", "", "", "", "", "", _worker_state(row, now_s))
         for engine in telemetry.engines if telemetry else ():
             table.add_row(f"  {engine.engine}{_class_of(row, engine.engine)}", *_engine_cells(engine))
     return table
@@ -116,6 +116,7 @@ def _engine_cells(engine: EngineSample) -> list[str | Text]:
         str(engine.n_run),
         str(engine.b_token),
         f"{engine.kv_usage:.0%}",
+        f"{engine.time_used:.0%}" if engine.time_used else "-",
         f"{engine.utilisation:.2f}",
         f"{engine.step_s * 1e3:.0f}",
         str(engine.preemptions_total),

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineSample(_message.Message):
-    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated", "suspected")
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated", "suspected", "time_used")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,7 @@ class EngineSample(_message.Message):
     BUSY_FIELD_NUMBER: _ClassVar[int]
     B_SATURATED_FIELD_NUMBER: _ClassVar[int]
     SUSPECTED_FIELD_NUMBER: _ClassVar[int]
+    TIME_USED_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     running: int
@@ -41,7 +42,8 @@ class EngineSample(_message.Message):
     busy: float
     b_saturated: int
     suspected: bool
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ...) -> None: ...
+    time_used: float
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ..., time_used: _Optional[float] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s", "predicted_output_tokens_p90", "tpot_slo_s", "waits")

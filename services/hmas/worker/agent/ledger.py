@@ -185,4 +185,5 @@ class TelemetryLedger:
             busy=min(1.0, busy_s / elapsed_s) if elapsed_s > 0.0 else float(in_flight > 0),
             b_saturated=engine.regulator.saturated,
             suspected=engine.suspected,
+            time_used=engine.used_s / engine.room_s if engine.room_s > 0.0 else 0.0,
         )

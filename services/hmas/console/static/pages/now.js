@@ -29,6 +29,7 @@ export function open(main, { choice, choose }) {
     ["engine", (row, name) => name], ["state", (row) => el("span", { class: row.health }, row.words)],
     ["running", (row) => row.running, true], ["waiting", (row) => row.waiting, true],
     ["N_run", (row) => row.n_run, true], ["B_token", (row) => row.b_token, true], ["KV", (row) => share(row.kv), true],
+    ["step time", (row) => (row.time_used ? share(row.time_used) : "–"), true],
     ["load u", (row) => fixed(2)(row.utilisation), true], ["step", (row) => fixed(1, " ms")(1000 * row.step_s), true],
     ["pre-empted", (row) => row.preemptions, true],
   ]);
