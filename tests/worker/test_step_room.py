@@ -59,6 +59,13 @@ def test_an_idle_engine_takes_one_request_whatever_its_step_costs() -> None:
     assert filled(found, 4000, 1000.0) == 1
 
 
+@pytest.mark.parametrize(("measured_s", "most"), [(0.05, 20), (0.09, 10)])
+def test_what_steps_are_expected_to_take_is_doubted_while_they_are_short(measured_s: float, most: int) -> None:
+    found = state()
+    found.see(1.0, sampled(running=0, step_s=measured_s), 0.1)
+    assert filled(found, 400, 200.0) == most
+
+
 def test_what_leaves_gives_its_time_back_and_an_answer_that_outgrows_its_prediction_takes_more() -> None:
     found = state()
     filled(found, 100, 200.0)
@@ -80,7 +87,7 @@ def test_what_is_not_in_the_books_counts_as_what_is() -> None:
     found = state()
     found.occupy(0.0, entry(0, request("r0", prompt_tokens=100), tokens=200.0), 0.0)
     for at_s in (1.0, 2.0):  # two samples in a row
-        found.see(at_s, sampled(running=20, counted=True), 0.1)
+        found.see(at_s, sampled(running=20, counted=True, step_s=0.09), 0.1)
     assert not found.open
 
 
@@ -108,6 +115,7 @@ def test_the_worker_holds_back_what_a_step_has_no_time_for_until_something_leave
     worker.step(0.0, tuple_of(COST))
     worker.step(0.0, ordered(TopologyName.MAX_ON_TIME))
     first = dispatched(worker.submit(0.0, request("first", prompt_tokens=400)))
+    worker.step(0.5, sampled(running=1, step_s=0.09))
     worker.step(1.0, CycleTicked())  # it takes aim at what was offered
     made = [request(f"r{i}", prompt_tokens=400) for i in range(30)]
     held = first + [each for one in made for each in dispatched(worker.submit(1.1, one))]

@@ -127,6 +127,8 @@ class EngineStateConfig:
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
     counters_fresh_s: float = 10.0  # an older sample does not say that the engine's counters stand still
+    short_step: float = 0.7  # of the TPOT SLO worth keeping: shorter steps do not take what they were expected to,
+    short_room: float = 2.0  # and so much more than they have room for is granted then
     suspect_pause_s: float = 5.0  # an engine that left a run without a token gets nothing for this long; twice as long
     max_suspect_pause_s: float = 30.0  # at each further one, and never longer than this
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)

@@ -236,9 +236,17 @@ class EngineState:
 
     @property
     def open(self) -> bool:
-        """Whether one more request may be granted here, by number and by the time of a step; an idle engine takes one
-        whatever its steps cost."""
-        return self.in_flight < self.cap and (not self.in_flight or self.used_s < self.room_s)
+        """Whether one more request may be granted here, by number and by the time of a step. An idle engine takes one
+        whatever its steps cost. What they are expected to take is not believed, up to `short_room` times the room,
+        while they are measured to be shorter than the share `short_step` of the SLO."""
+        if self.in_flight >= self.cap:
+            return False
+        used_s, room_s = self.used_s, self.room_s
+        if used_s < room_s or not self.in_flight:
+            return True
+        config, sample = self._config, self.sample
+        short = sample is not None and sample.step_s < config.short_step * self.worthy_slo_s
+        return short and used_s < config.short_room * room_s
 
     def limit(self, n_run: int, b_token: int) -> None:
         self.n_run, self.b_token = n_run, b_token
