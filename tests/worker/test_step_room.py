@@ -66,6 +66,17 @@ def test_what_steps_are_expected_to_take_is_doubted_while_they_are_short(measure
     assert filled(found, 400, 200.0) == most
 
 
+def test_where_the_base_leaves_no_room_topologies_are_told_of_no_limit() -> None:
+    found = state(step=StepTime(0.2, 0.001, 1e-5))
+    for worthy_s in (0.1, 0.2):
+        found.worthy_slo_s = worthy_s
+        found._changed()
+        assert found.occupancy(0.0).step is None
+    found.worthy_slo_s = 0.3
+    found._changed()
+    assert found.occupancy(0.0).step is not None
+
+
 def test_what_leaves_gives_its_time_back_and_an_answer_that_outgrows_its_prediction_takes_more() -> None:
     found = state()
     filled(found, 100, 200.0)

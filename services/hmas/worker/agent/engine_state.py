@@ -222,7 +222,7 @@ class EngineState:
     @property
     def room_s(self) -> float:
         """The time that a step has for sequences within the TPOT SLO worth keeping; infinite while that, or the step's
-        cost, is not known."""
+        cost, is not known. A base that was just learnt may leave none until that SLO is found anew."""
         return inf if self.step is None else self.worthy_slo_s - self.step.base_s
 
     @property
@@ -407,7 +407,7 @@ class EngineState:
             kv_free_tokens=max(0, self.budget_blocks - held) * block,
             prefill_pace=self.prefill.pace,
             prefill_wait_s=self.prefill.wait_s,
-            step=self.step if self.room_s < inf else None,
+            step=self.step if 0.0 < self.room_s < inf else None,
             room_s=self.room_s,
             used_s=self.used_s,
         )
