@@ -1,5 +1,5 @@
-"""Makes the pages of Figures 11 and 13 of H-MAS, which show its data and no system: prompt lengths over time, and the
-SLOs of the task types. The paper prints no values there, so each page checks what the paper says of its figure."""
+"""Makes the pages of Figures 2a, 11 and 13 of H-MAS, which show its data and no system: lengths by task type, prompt
+lengths over time, and the SLOs of the task types. The paper prints no values there, so each page checks what the paper says of its figure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.report.figure2a import figure2a
 from experiments.report.figures import heatmaps, scatter
 from experiments.report.markdown import verdict
 from experiments.report.statistics import TRACES
@@ -40,10 +41,11 @@ Ints = NDArray[np.int64]
 
 
 def write_pages(data: Path | None, seeds: Sequence[int], out: Path) -> list[Path]:
-    """Writes `figure11.md` and `figure13.md` with their pictures into `out`, and returns the paths of the pages. `data`
-    is the folder of traces; one that is missing is shown as not measured. Generated requests are drawn with `seeds`."""
+    """Writes `figure2a.md`, `figure11.md` and `figure13.md` with their pictures into `out`, and returns the paths of
+    the pages. `data` is the folder of traces and prompts; what is missing is shown as not measured. Generated requests
+    are drawn with `seeds`."""
     out.mkdir(parents=True, exist_ok=True)
-    texts = {"figure11": figure11(data, seeds, out), "figure13": figure13(seeds, out)}
+    texts = {"figure2a": figure2a(data, out), "figure11": figure11(data, seeds, out), "figure13": figure13(seeds, out)}
     paths = [out / f"{name}.md" for name in texts]
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")

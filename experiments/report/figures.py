@@ -95,14 +95,17 @@ def heatmaps(
     return _save(pyplot, figure, path)
 
 
-def scatter(path: Path, groups: Mapping[str, Points], x_label: str, y_label: str) -> str:
-    """Draws the (x, y) points of each group in a colour of its own, and writes them to `path`. Returns the file's
-    name."""
+def scatter(path: Path, groups: Mapping[str, Points], x_label: str, y_label: str, *, logarithmic: bool = False) -> str:
+    """Draws the (x, y) points of each group in a colour of its own, on `logarithmic` axes or linear ones, and writes
+    them to `path`. Returns the file's name."""
     pyplot = _pyplot()
     figure, axis = pyplot.subplots(figsize=(7.2, 4.0))
     colours = pyplot.get_cmap("tab20").colors
     for i, (label, (x, y)) in enumerate(groups.items()):
         axis.scatter(x, y, s=5, label=label, color=[colours[i % len(colours)]], linewidths=0)
+    if logarithmic:
+        axis.set_xscale("log")
+        axis.set_yscale("log")
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
     axis.legend(frameon=False, fontsize=7, markerscale=2, loc="center left", bbox_to_anchor=(1.0, 0.5))

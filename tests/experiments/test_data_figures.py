@@ -14,6 +14,7 @@ from experiments.report.data_figures import (
     rank_correlation,
     write_pages,
 )
+from experiments.report.figure2a import by_chance, explained
 from hmas.contracts.request import TaskType
 from hmas_loadgen.traces.row import Trace, TraceRow
 
@@ -56,9 +57,19 @@ def test_the_type_with_a_lax_slo_and_short_answers_is_named() -> None:
 
 
 def test_the_pages_tell_of_what_is_generated_where_no_trace_is_there(tmp_path: Path) -> None:
-    eleven, thirteen = write_pages(None, (1,), tmp_path)
+    two, eleven, thirteen = write_pages(None, (1,), tmp_path)
+    assert "not measured" in two.read_text()
     text = eleven.read_text()
     assert text.count("not measured (the trace is not there)") == 3
     assert "| azure-like, generated, seed 1 | 1" in text
     assert "SLOs of the task types" in thirteen.read_text()
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"figure11.svg", "figure13.svg"}
+
+
+def test_lengths_of_types_are_compared_with_types_dealt_at_random() -> None:
+    rng = np.random.default_rng(1)
+    apart = [rng.normal(mean, 1.0, 200) for mean in (0.0, 1.0, 2.0)]
+    alike = [rng.normal(0.0, 1.0, 200) for _ in range(3)]
+    assert explained(apart) > 0.3 > by_chance(apart)
+    assert explained(alike) < 0.03
+    assert explained([np.ones(3), np.ones(4)]) == 0.0
