@@ -1,5 +1,6 @@
 """Makes the pages of Figures 2a, 11 and 13 of H-MAS, which show its data and no system: lengths by task type, prompt
-lengths over time, and the SLOs of the task types. The paper prints no values there, so each page checks what the paper says of its figure."""
+lengths over time, and the SLOs of the task types. The paper prints no values there, so each page checks what the paper
+says of its figure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
