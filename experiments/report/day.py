@@ -1,6 +1,7 @@
 """Writes the page about a day of nine regimes."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -65,6 +66,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         harsher=[_harsher(found, name) for name in VERSIONS if name != FIRST and _chosen(found, name)[0]],
         outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
         counts=_counts(switches),
+        misses=_misses(switches),
         cpu_s=fmean(run["cpu_s"] for run in chosen[ADAPTIVE]) if ADAPTIVE in chosen else None,
     )
     out.mkdir(parents=True, exist_ok=True)
@@ -145,6 +147,12 @@ def _line(
 def _outcome(each: Mapping[str, Any]) -> tuple[str, ...]:
     told = [f"{100 * each[name]:+.1f}" for name in ("predicted", "observed")]
     return (str(each["seed"]), f"{each['at_s']:.0f}", each["regime"], each["decision"], each["by"], *told)
+
+
+def _misses(switches: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Returns, in order, by how many points those simulations missed what was observed that were not believed."""
+    told = (re.search(r"it misses by ([\d.]+) points", each["reason"]) for each in switches)
+    return sorted(float(found[1]) for found in told if found)
 
 
 def _counts(switches: Iterable[Mapping[str, Any]]) -> dict[str, int]:
