@@ -10,7 +10,8 @@ from hmas.contracts.rehearsal import Policy
 from hmas.contracts.request import TagSource
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.request_rows import RequestRow
-from hmas.sim.rehearsal import Scene, rehearse
+from hmas.sim.past_replay import Scene
+from hmas.sim.rehearsal import rehearse
 from hmas.sim.sources import WorkloadSpec, build
 
 PROFILE = "qwen3-32b-h100x2"
@@ -44,7 +45,7 @@ def scene(duration_s: float) -> Scene:
         for r in workload.requests
     )
     policy = Policy(topology=TopologyName.MAX_ON_TIME)
-    return Scene(rows=rows, window_s=duration_s, profile=profile, engines=ENGINES, workers=1, in_force=policy)
+    return Scene(rows=rows, window_s=duration_s, profiles=(profile,) * ENGINES, workers=1, in_force=policy)
 
 
 def rows() -> list[dict[str, Any]]:

@@ -150,6 +150,19 @@ def test_shared_prefixes_are_computed_once() -> None:
     assert core.stats().prefix_cache_queries == 37
 
 
+def test_what_comes_with_a_request_need_not_be_computed() -> None:
+    core = EngineCore(profile(num_gpu_blocks=16, max_num_batched_tokens=32))
+    core.add(EngineRequest("a", 12, 2, computed_tokens=10))
+    core.add(EngineRequest("b", 8, 2, computed_tokens=8))
+    plan = core.step_begin()
+    assert plan is not None
+    assert plan.prefill_tokens == 2 + 1  # at least one token is computed
+    core.step_end()
+    assert core.kv.free == 16 - (3 + 2)
+    drain(core)
+    assert core.kv.free == 16
+
+
 def test_abort_frees_at_once_in_every_state() -> None:
     core = EngineCore(profile(max_num_seqs=2))
     for name, prompt in (("a", 4), ("b", 20), ("c", 4)):

@@ -12,14 +12,16 @@ from hmas.contracts.control_agents import (
     MetaEffect,
     PinChanged,
     PublishTopology,
+    Rehearse,
     ShortViewReceived,
     TimerTicked,
     TopologyRestored,
 )
 from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.rehearsal import PastLayout
 from hmas.contracts.views import DemandView, EngineView, PaceView, VShort
 from hmas.laws.layout import described, split_of
-from hmas.meta.agent.config import LayoutConfig
+from hmas.meta.agent.config import LayoutConfig, RehearsalConfig
 from tests.meta.test_meta_agent import CALM, COLLAPSED, HEARTBEAT, SHORT, Drive, kinds, records
 
 ADAPTIVE = LayoutConfig(adaptive=True)
@@ -95,6 +97,19 @@ def test_a_pool_is_split_where_the_pace_is_short_and_says_why() -> None:
     assert "demands" not in record.view_json
     (decision,) = [e.decision for e in effects if isinstance(e, PublishTopology)]
     assert [each.place for each in decision.layout.engines] == ["w/e1", "w/e2"]
+
+
+def test_a_rehearsal_is_told_of_the_layouts_before() -> None:
+    drive = Drive(layout=ADAPTIVE, rehearsal=RehearsalConfig(enabled=True))
+    drive.at(0.0, beat("e1", "e2"), EpochGranted(3), TimerTicked())
+    drive.at(0.9, ShortViewReceived(stepping(0.09)))
+    assert layouts(drive.at(1.0, LongViewReceived(TIGHT)))
+    late = replace(TIGHT, violation_rate=0.2, ttft_violation_rate=0.2)
+    effects = drive.at(31.0, beat("e1", "e2"), ShortViewReceived(stepping(0.09)), LongViewReceived(late))
+    (asked,) = [effect for effect in effects if isinstance(effect, Rehearse)]
+    assert asked.facts.layouts == (PastLayout(30.0, Split()),)
+    assert [each.engine for each in asked.facts.paces] == ["e1", "e2"]
+    assert asked.in_force.split.cuts_s == (0.065,)
 
 
 def test_it_stays_mixed_where_the_pace_is_not_short_or_nothing_is_known() -> None:

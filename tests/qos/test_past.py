@@ -1,9 +1,13 @@
 """The ring of past requests: what it holds, what it forgets, and that a new owner goes on from it."""
 
+from dataclasses import replace
+
+import pytest
+
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import OPEN_FROM, PastBlock
 from hmas.contracts.request import Slo, TagSource, TaskType
-from hmas.contracts.telemetry import RequestOffered, RequestSettled
+from hmas.contracts.telemetry import FirstTokenSeen, RequestOffered, RequestQueued, RequestSettled
 from hmas.laws.request_rows import MAX_BLOCK_ROWS, unpack
 from hmas.qos.agent.past import PastConfig, PastRequests
 
@@ -54,6 +58,51 @@ def test_a_request_is_told_as_it_came_and_ended() -> None:
     )  # fmt: skip
     assert (row.predicted_output_tokens, row.predicted_output_tokens_p90) == (60.0, 90.0)
     assert row.on_time
+
+
+def queued(name: str) -> RequestQueued:
+    return RequestQueued(
+        request_id=name, tenant="a", task=TaskType.QA, prompt_tokens=100, predicted_output_tokens=60.0, age_s=0.0,
+        predicted_output_tokens_p90=90.0, tpot_slo_s=0.09,
+    )  # fmt: skip
+
+
+def first_token(name: str, ttft_s: float) -> FirstTokenSeen:
+    return FirstTokenSeen(
+        request_id=name, tenant="a", task=TaskType.QA, engine="e", ttft_s=ttft_s, prefill_s=0.1, ttft_slo_s=2.0,
+        age_s=0.0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("worker_first", [False, True])
+def test_what_workers_tell_of_a_request_that_runs_is_told_before_its_end(worker_first: bool) -> None:
+    past = PastRequests(CONFIG)
+    if not worker_first:
+        past.offered(10.0, offered("r"))
+    past.told(queued("r"))
+    past.told(first_token("r", 2.5))
+    if worker_first:
+        assert past.since(11.0, 60.0) == []
+        past.offered(10.0, offered("r"))
+    (block,) = past.since(11.0, 60.0)
+    (row,) = unpack(block.rows)
+    assert (row.outcome, row.ttft_s, row.slo) == (None, 2.5, Slo(2.0, 0.09))
+    assert (row.task, row.tagged_by, row.predicted_output_tokens, row.predicted_output_tokens_p90) == (
+        TaskType.QA, TagSource.MODEL, 60.0, 90.0,
+    )  # fmt: skip
+    past.settled(14.0, ended("r"))
+    (block,) = past.since(15.0, 60.0)
+    assert unpack(block.rows)[0].ttft_s == 1.0  # as its client saw it
+
+
+def test_of_requests_that_no_gateway_tells_little_is_kept() -> None:
+    past = PastRequests(replace(CONFIG, max_early=3))
+    for i in range(5):
+        past.told(first_token(f"r{i}", 1.0))
+    for i in range(5):
+        past.offered(10.0, offered(f"r{i}"))
+    (block,) = past.since(11.0, 60.0)
+    assert [row.ttft_s for row in unpack(block.rows)] == [None, None, 1.0, 1.0, 1.0]
 
 
 def test_blocks_are_kept_as_they_grow_and_when_they_are_full() -> None:

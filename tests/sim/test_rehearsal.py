@@ -13,7 +13,8 @@ from hmas.contracts.request import TagSource
 from hmas.contracts.views import PaceView
 from hmas.laws.request_rows import RequestRow, unpack
 from hmas.sim.mesh import MeshSim
-from hmas.sim.rehearsal import MIN_REQUESTS, Scene, fitted_profile, output_tokens, rehearse, spread, workload_of
+from hmas.sim.past_replay import Scene, fitted_profiles, output_tokens, workload_of
+from hmas.sim.rehearsal import MIN_REQUESTS, rehearse, spread
 from hmas.sim.rehearse import RehearsalQuestion, answer, parse_answer, question_lines
 from hmas.sim.setup import POOL
 from hmas.sim.systems import MESHES
@@ -51,7 +52,7 @@ def past(topology: TopologyName = TopologyName.FCFS) -> tuple[RequestRow, ...]:
 
 def scene(rows: tuple[RequestRow, ...] | None = None, in_force: Policy = FCFS) -> Scene:
     rows = past() if rows is None else rows
-    return Scene(rows=rows, window_s=WINDOW_S, profile=SMALL, engines=2, workers=1, in_force=in_force)
+    return Scene(rows=rows, window_s=WINDOW_S, profiles=(SMALL, SMALL), workers=1, in_force=in_force)
 
 
 @cache
@@ -170,17 +171,21 @@ def test_a_pool_whose_pace_is_not_known_cannot_be_fitted() -> None:
         engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
     )  # fmt: skip
     with pytest.raises(ValueError, match="has not been measured yet"):
-        fitted_profile(facts)
+        fitted_profiles(facts)
     pace = PaceView(
         worker="", engine="", base_s=0.01, sequence_s=2e-4, context_s=1e-7, prompt_s=5e-5, observations=9
     )  # fmt: skip
-    made = fitted_profile(replace(facts, pace=pace))
-    assert (made.cost.c0_s, made.cost.c_d_s, made.limits.num_gpu_blocks) == (0.01, 2e-4, 512)
+    first, second = fitted_profiles(replace(facts, pace=pace))
+    assert (first.cost.c0_s, first.cost.c_d_s, first.limits.num_gpu_blocks) == (0.01, 2e-4, 512)
+    assert second == first
+    slow = replace(pace, base_s=0.03)
+    made = fitted_profiles(replace(facts, pace=pace, paces=(slow,)))
+    assert [each.cost.c0_s for each in made] == [0.03, 0.01]
 
 
 def test_a_scene_needs_engines_and_time() -> None:
     with pytest.raises(ValueError, match="without engines"):
-        replace(scene(), engines=0)
+        replace(scene(), profiles=())
     with pytest.raises(ValueError, match="longer than 0 s"):
         replace(scene(), window_s=0.0)
 

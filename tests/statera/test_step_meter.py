@@ -31,7 +31,7 @@ def sample(number: int) -> EngineSample:
 
 
 def seen(seconds: int) -> StepMeter:
-    meter = StepMeter(StepMeterConfig())
+    meter = StepMeter(StepMeterConfig(), "e0")
     for tenth in range(10 * seconds):
         meter.observe(0.1 * tenth, sample(max(0, tenth - 1) // 50))  # an observation ends with the sample at its end
     return meter
@@ -50,7 +50,7 @@ def test_nothing_is_told_before_enough_was_observed() -> None:
 
 
 def test_an_idle_engine_says_nothing() -> None:
-    meter = StepMeter(StepMeterConfig())
+    meter = StepMeter(StepMeterConfig(), "e0")
     for tenth in range(1000):
         meter.observe(0.1 * tenth, replace(sample(tenth), busy=0.1))
     assert meter.cost is None

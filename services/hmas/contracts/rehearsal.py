@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from hmas.contracts.control import Hints, Split, TopologyName
 from hmas.contracts.views import PaceView
 
+TRUSTED = 0.05  # the most by which the simulation of what is in force may miss what was observed
+WARM_S = 60.0  # of the past before the judged seconds: a rehearsal replays it too, so that it judges no start
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloChange:
@@ -29,10 +32,19 @@ class Policy:
     slos: tuple[SloChange, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PastLayout:
+    """A layout that was in force in a pool until `age_s` seconds ago."""
+
+    age_s: float
+    split: Split
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFacts:
     """A pool's engines as their workers and telemetry tell: how many there are, one of them, and their mean pace; None
-    if that has not been measured yet."""
+    if that has not been measured yet. `paces` are those of the engines of which enough was measured, in the order in
+    which classes get them. `layouts` are those before the one in force, as far as they are known, in order."""
 
     engines: int
     workers: int
@@ -43,6 +55,8 @@ class PoolFacts:
     model: str = ""
     hardware: str = ""
     pace: PaceView | None = None
+    paces: tuple[PaceView, ...] = ()
+    layouts: tuple[PastLayout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +116,8 @@ class Rehearsal:
     abstains: str = ""
     drawn: int = 0
     cpu_s: float = 0.0
+
+    @property
+    def miss(self) -> float:
+        """By how much the simulation of what is in force has more on time than there were."""
+        return self.in_force.on_time - self.observed.on_time

@@ -1,22 +1,29 @@
 """What is known of a pool's engines for a rehearsal, and a policy in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.rehearsal import Policy, PoolFacts
 from hmas.contracts.views import VLong
-from hmas.laws.layout import described_split
+from hmas.laws.layout import described_split, place
 from hmas.laws.pace import mean_pace
 
 
-def pool_facts(heartbeats: Iterable[WorkerHeartbeat], view: VLong | None, least: int = 1) -> PoolFacts | None:
+def pool_facts(
+    heartbeats: Iterable[WorkerHeartbeat], view: VLong | None, order: Sequence[str] = (), least: int = 1
+) -> PoolFacts | None:
     """Returns the facts of the engines that are up at these workers of one pool; None if there is none. The pace is
     known where at least `least` observations were made of each engine. Of several kinds of engines the weakest limits
-    count."""
-    workers = [[e for e in beat.engines if e.up] for beat in heartbeats if not beat.draining]
+    count. `order`: the places of engines in the order in which classes get them."""
+    beats = [beat for beat in heartbeats if not beat.draining]
+    workers = [[e for e in beat.engines if e.up] for beat in beats]
     engines = [engine for worker in workers for engine in worker]
     if not engines:
         return None
+    rank = {each: i for i, each in enumerate(order)}
+    places = [place(beat.worker, e.engine) for beat in beats for e in beat.engines if e.up]
+    places.sort(key=lambda each: (rank.get(each, len(rank)), each))
+    paces = {place(pace.worker, pace.engine): pace for pace in (view.paces if view else ()) if pace.observations}
     return PoolFacts(
         engines=len(engines),
         workers=sum(1 for worker in workers if worker),
@@ -27,6 +34,7 @@ def pool_facts(heartbeats: Iterable[WorkerHeartbeat], view: VLong | None, least:
         model=engines[0].model,
         hardware=engines[0].hardware,
         pace=None if view is None else mean_pace(view.paces, least),
+        paces=tuple(paces[each] for each in places if each in paces),
     )
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hmas.contracts.cadences import HEARTBEAT_S
 from hmas.contracts.control import TopologyDecision, TopologyName
-from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal, SloChange
+from hmas.contracts.rehearsal import WARM_S, Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
 from hmas.laws.layout import split_of
@@ -26,7 +26,6 @@ from hmas.mesh.past_files import Past
 from hmas.mesh.top.model import TopModel
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
-from hmas.sim.mesh import WARM_S
 from hmas.sim.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
 
 LISTEN_S = 12.0  # until the pool's engines, views and topology were heard, at most
@@ -44,7 +43,9 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
 
     def facts() -> PoolFacts | None:
         beats = [row.heartbeat for row in model.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
-        return pool_facts(beats, model.long.get(pool))
+        decision = model.decisions.get(pool)
+        order = () if decision is None else [each.place for each in decision.layout.engines]
+        return pool_facts(beats, model.long.get(pool), order)
 
     def hear(value: Any) -> None:
         model.hear(time.monotonic(), value)

@@ -11,14 +11,13 @@ import structlog
 from pydantic import TypeAdapter
 
 from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
-from hmas.contracts.rehearsal import Rehearsal
+from hmas.contracts.rehearsal import WARM_S, Rehearsal
 from hmas.laws.request_rows import row_line
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
 
 log = structlog.get_logger()
 MODULE = "hmas.sim.rehearse"  # run by its name, because no room imports the simulator
-WARM_S = 60.0  # of requests before the judged ones
 MAX_TOLD_CHARS = 300
 _EFFECT, _ANSWER = TypeAdapter(Rehearse), TypeAdapter(Rehearsal)
 

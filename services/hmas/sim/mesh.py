@@ -26,7 +26,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.gateway import FallbackReason
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import PastBlock
-from hmas.contracts.rehearsal import Rehearsal
+from hmas.contracts.rehearsal import WARM_S
 from hmas.contracts.routes import ROUTES, Role, Route
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong
@@ -59,8 +59,7 @@ from hmas.sim.workload import Journey, OfferedRequest, Workload
 from hmas.statera.agent import StateraAgent
 
 # Carries out a rehearsal on the blocks of past requests; it runs meshes itself.
-Rehearsing = Callable[[Rehearse, Sequence[PastBlock], EngineProfile], Rehearsal]
-WARM_S = 60.0  # of requests that a rehearsal gets before those that it judges
+Rehearsing = Callable[[Rehearse, Sequence[PastBlock]], RehearsalAnswered]
 Handlers = Mapping[type, Callable[[Any], None]]
 
 
@@ -368,11 +367,9 @@ class MeshSim:
         """Rehearses at once, and answers after the time that it would take beside what serves."""
         if self._rehearsal is None:
             raise RuntimeError("this run has no way to rehearse: run it by hmas.sim.systems, or give MeshSim one")
-        profile = next(pool.profile for pool in self._pools if pool.name == effect.pool)
         blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + WARM_S)
-        found = self._rehearsal(effect, blocks, profile)
-        event = RehearsalAnswered(number=effect.number, rehearsal=found, cpu_s=found.cpu_s)
-        self.heap.after(found.cpu_s, self._to_meta, event)
+        answered = self._rehearsal(effect, blocks)
+        self.heap.after(answered.cpu_s, self._to_meta, answered)
 
     # --- the control agents
 

@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.engine.core.profile import EngineProfile, builtin_profile, parse_profiles
 from hmas.laws.request_rows import RequestRow, parse_row, row_line
-from hmas.sim.rehearsal import Scene, fitted_profile, rehearse
+from hmas.sim.past_replay import Scene, fitted_profiles
+from hmas.sim.rehearsal import rehearse
 
 MODULE = "hmas.sim.rehearse"
 MAX_ROWS = 400_000
@@ -68,13 +69,14 @@ def named_profile(name: str) -> EngineProfile | None:
 def answer(question: RehearsalQuestion, rows: Sequence[RequestRow]) -> Rehearsal:
     """Rehearses in this process. Raises ValueError if the question cannot be answered."""
     facts, began_s = question.facts, time.process_time()
+    named = question.profile or named_profile(question.profile_name)
     scene = Scene(
         rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
         window_s=question.window_s,
-        profile=question.profile or named_profile(question.profile_name) or fitted_profile(facts),
-        engines=facts.engines,
+        profiles=fitted_profiles(facts) if named is None else (named,) * facts.engines,
         workers=facts.workers,
         in_force=question.in_force,
+        layouts=facts.layouts,
     )
     found = rehearse(scene, question.candidates, question.seeds)
     return replace(found, cpu_s=time.process_time() - began_s)

@@ -17,7 +17,7 @@ class OfferedRequest:
     `output_tokens` is for the engine, `slo` and `task` are for the scorer and for estimators that stand in for a model.
     `recorded` is what the perception that ships says of the prompt, as the fields of its `Estimate`; None if it was not
     asked. `content` is equal for a request that is sent again, and `job` and `job_budget_s` are what its client says of
-    its job, as in `RequestReceived`."""
+    its job, as in `RequestReceived`. `computed_tokens` as in `EngineRequest`."""
 
     request: Request
     output_tokens: int
@@ -30,6 +30,7 @@ class OfferedRequest:
     content: str = ""
     job: str = ""
     job_budget_s: float | None = None
+    computed_tokens: int = 0
 
     @property
     def id(self) -> str:
@@ -46,6 +47,7 @@ class OfferedRequest:
             pace,
             self.answer_hashes,
             request.max_tokens,
+            self.computed_tokens,
         )
 
 

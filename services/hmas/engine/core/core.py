@@ -261,12 +261,15 @@ class EngineCore:
             match = self._fitting(seq) if seq is not None else None
             if seq is None or match is None:
                 break
-            context = match.blocks * self.kv.block_size
+            held = match.blocks * self.kv.block_size
+            brought = min(seq.request.computed_tokens, seq.target - 1) if seq.generated == 0 else 0
+            context = max(held, brought)
             chunk = self._chunk(seq.target - context, context, plan)
             if chunk == 0:
                 break
             self.waiting.pop()
             self.kv.take_up(seq, match)
+            self.kv.take(self.kv.blocks_of(context) - match.blocks)
             seq.context = context
             seq.state = State.PREFILL
             self.running[seq.id] = self._prefill[seq.id] = seq

@@ -16,7 +16,8 @@ class EngineRequest:
     the whole prefix up to its block's end. `answer_hashes` go on from them over the blocks that the answer fills, so
     that a later prompt with the answer in it finds these too. `pace` holds the token deadlines, which only dynamic
     chunking uses. `max_tokens` is the most output tokens that its client allows, by which some admissions reserve
-    memory; None means that the client names no bound.
+    memory; None means that the client names no bound. `computed_tokens` of the prompt need not be computed, because
+    their KV comes with the request, as from a prefill on another engine.
     """
 
     id: str
@@ -27,6 +28,7 @@ class EngineRequest:
     pace: TokenDeadline | None = None
     answer_hashes: tuple[int, ...] = ()
     max_tokens: int | None = None
+    computed_tokens: int = 0
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:

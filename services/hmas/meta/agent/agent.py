@@ -22,7 +22,7 @@ from hmas.contracts.control_agents import (
     TopologyRestored,
 )
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.rehearsal import Policy
+from hmas.contracts.rehearsal import WARM_S, PastLayout, Policy
 from hmas.contracts.views import VLong, VShort, view_json
 from hmas.laws.epochs import MAX_SEQ, is_outdated
 from hmas.laws.layout import described_split
@@ -30,7 +30,16 @@ from hmas.laws.rehearsal import pool_facts
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.layouts import choose_layout
 from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
-from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, PredictedGain, Proposal, candidates, gain_told, winner
+from hmas.meta.agent.rehearsing import (
+    CpuBudget,
+    OpenRehearsal,
+    PredictedGain,
+    Proposal,
+    candidates,
+    gain_told,
+    unbelievable,
+    winner,
+)
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import ASKED, check_selector
@@ -167,7 +176,8 @@ class MetaAgent:
         if choice is None:
             return []
         pool.layout_due_s = now_s + config.hold_s
-        pool.split, pool.order, pool.untouched = choice.split, choice.order, False
+        pool.lay_out(now_s, choice.split, choice.order, self._config.rehearsal.window_s + WARM_S)
+        pool.untouched = False
         audit = self._audit(pool, "layout", described_split(choice.split), choice.reason, "pace", view)
         return [*audit, *self._publish_due(now_s, pool)]
 
@@ -228,7 +238,7 @@ class MetaAgent:
         if not found:  # what is in force keeps the reason for which it was chosen, and what was predicted of it
             pool.untouched = False
             return self._audit(pool, "decided", pool.choice.topology, first.choice.reason, first.by, view)
-        facts = pool_facts(pool.beats.values(), view)
+        facts = pool_facts(pool.beats.values(), view, pool.places())
         waits = now_s - pool.switched_s < self._config.min_dwell_s or not self._budget.free(now_s)
         if waits or facts is None or self._rehearsal is not None:
             return []
@@ -241,13 +251,14 @@ class MetaAgent:
             view=view,
             proposals=found,
         )
+        layouts = tuple(PastLayout(now_s - ended_s, split) for ended_s, split in pool.layouts)
         in_force = Policy(topology=pool.choice.topology, hints=pool.choice.hints, split=pool.split)
         return [
             Rehearse(
                 number=self._rehearsals,
                 pool=pool.name,
                 window_s=config.window_s,
-                facts=facts,
+                facts=replace(facts, layouts=layouts),
                 in_force=in_force,
                 candidates=policies,
                 timeout_s=config.timeout_s,
@@ -267,13 +278,14 @@ class MetaAgent:
             return []
         names = ", ".join(f"{topology} by {p.by}" for (topology, _), p in opened.proposals.items())
         result, first = event.rehearsal, next(iter(opened.proposals.values())).by
-        if result is None or result.abstains:
+        if result is None or unbelievable(result):
             reason = f"not rehearsed: {event.error}" if result is None else f"the rehearsal abstains: {result.abstains}"
             return self._audit(pool, "rejected", names, reason, first, opened.view)
         best = winner(self._config.rehearsal, result)
         if best is None:
             told = "; ".join(f"{c.policy.topology} by {c.policy.proposer}: {gain_told(c)}" for c in result.candidates)
-            return self._audit(pool, "rejected", names, f"no clear gain: {told}", first, opened.view)
+            reason = f"no clear gain: {told}; the simulation misses by {100 * abs(result.miss):.1f} points"
+            return self._audit(pool, "rejected", names, reason, first, opened.view)
         proposal = opened.proposals.get((best.policy.topology, best.policy.hints))
         if proposal is None:
             return []

@@ -101,6 +101,7 @@ class PoolState:
     sent: InForce | None = None
     split: Split = field(default_factory=Split)
     order: tuple[str, ...] = ()
+    layouts: tuple[tuple[float, Split], ...] = ()  # chosen before `split`, with the instants at which they ended
     engines: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
     banned_until_s: dict[TopologyName, float] = field(default_factory=dict)
 
@@ -142,6 +143,12 @@ class PoolState:
             selector=self.chosen_by,
             layout=self.layout(self.split),
         )
+
+    def lay_out(self, now_s: float, split: Split, order: tuple[str, ...], keep_s: float) -> None:
+        """Takes a chosen layout. Those before it are remembered for `keep_s`."""
+        ended = (*self.layouts, (now_s, self.split))
+        self.layouts = tuple(each for each in ended if each[0] >= now_s - keep_s)
+        self.split, self.order = split, order
 
     def layout(self, split: Split) -> Layout:
         """Returns the layout of that shape over the engines that are known."""

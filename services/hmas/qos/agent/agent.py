@@ -53,6 +53,10 @@ class _Pool:
         self.short.worker(now_s, telemetry)
         self.long.worker(now_s, telemetry)
         self.past.topology = telemetry.topology
+        for queued in telemetry.queued:
+            self.past.told(queued)
+        for seen in telemetry.first_tokens:
+            self.past.told(seen)
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         self.short.gateway(now_s, telemetry)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from hmas.contracts.past import OPEN_FROM, PastBlock
-from hmas.contracts.request import Slo
-from hmas.contracts.telemetry import RequestOffered, RequestSettled
+from hmas.contracts.request import Slo, TagSource, TaskType
+from hmas.contracts.telemetry import FirstTokenSeen, RequestOffered, RequestQueued, RequestSettled
 from hmas.laws.request_rows import MAX_BLOCK_ROWS, RequestRow, pack
 
 _UNKNOWN_SLO = Slo(6.0, 0.1)  # until a gateway tells it
@@ -21,6 +21,7 @@ class PastConfig:
     block_s: float = 60.0  # a block holds the requests that ended in so many seconds, or fewer if they are many
     max_bytes: int = 24 * 2**20  # of a pool's packed blocks
     max_open: int = 20_000  # requests of a pool that have not ended; beyond, the oldest is forgotten
+    max_early: int = 4096  # requests of which a worker told before their gateway did
     keep_every_s: float = 10.0  # the block that still grows is kept anew this often, so a crash loses no more
 
 
@@ -46,6 +47,7 @@ class PastRequests:
         self._blocks: deque[_Block] = deque()
         self._bytes = 0
         self._open: OrderedDict[str, RequestRow] = OrderedDict()  # `arrival_s` is an instant here
+        self._early: OrderedDict[str, list[RequestQueued | FirstTokenSeen]] = OrderedDict()
         self._ended: list[RequestRow] = []
         self._since_s = 0.0
         self._kept = 0  # rows of the growing block when it was last kept
@@ -59,7 +61,7 @@ class PastRequests:
         return self._bytes
 
     def offered(self, now_s: float, offer: RequestOffered) -> None:
-        self._open[offer.request_id] = RequestRow(
+        row = RequestRow(
             arrival_s=now_s - offer.age_s,
             tenant=offer.tenant,
             prompt_tokens=offer.prompt_tokens,
@@ -75,8 +77,22 @@ class PastRequests:
             relegate=offer.relegate,
             topology=self.topology,
         )
+        for told in self._early.pop(offer.request_id, ()):
+            row = _told(row, told)
+        self._open[offer.request_id] = row
         if len(self._open) > self._config.max_open:
             self._open.popitem(last=False)
+
+    def told(self, report: RequestQueued | FirstTokenSeen) -> None:
+        """Takes what a worker tells of a request that has not ended: what perception said of it, or its first
+        token."""
+        row = self._open.get(report.request_id)
+        if row is not None:
+            self._open[report.request_id] = _told(row, report)
+            return
+        self._early.setdefault(report.request_id, []).append(report)
+        if len(self._early) > self._config.max_early:
+            self._early.popitem(last=False)
 
     def settled(self, now_s: float, end: RequestSettled) -> None:
         row = self._open.pop(end.request_id, None)
@@ -151,6 +167,22 @@ class PastRequests:
             self._bytes -= len(self._blocks.popleft().rows)
         while self._open and next(iter(self._open.values())).arrival_s < horizon_s:
             self._open.popitem(last=False)
+
+
+def _told(row: RequestRow, report: RequestQueued | FirstTokenSeen) -> RequestRow:
+    """Returns the row with what a worker reported of it. Only perception's own prior leaves the task unknown."""
+    if isinstance(report, FirstTokenSeen):
+        return replace(row, ttft_s=report.ttft_s, slo=replace(row.slo, ttft_s=report.ttft_slo_s))
+    tagged = report.task is not TaskType.UNKNOWN
+    return replace(
+        row,
+        task=report.task,
+        tagged_by=TagSource.MODEL if tagged else None,
+        confidence=1.0 if tagged else 0.0,
+        predicted_output_tokens=report.predicted_output_tokens,
+        predicted_output_tokens_p90=report.predicted_output_tokens_p90,
+        slo=replace(row.slo, tpot_s=report.tpot_slo_s or row.slo.tpot_s),
+    )
 
 
 def _packed(number: int, rows: list[RequestRow]) -> _Block:

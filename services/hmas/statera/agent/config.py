@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hmas.contracts.cadences import SHORT_VIEW_S, WORKER_LOST_AFTER_S
+from hmas.contracts.control import StepTime
 from hmas.laws.pace_fit import PaceFitConfig
 
 
@@ -39,11 +40,13 @@ class NRunRule(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMeterConfig:
     """How the cost of an engine's steps is learnt. `observations`: of the pace law that are needed before it is told.
-    `keep`: weight of a sample's rates of tokens relative to the next one's."""
+    `keep`: weight of a sample's rates of tokens relative to the next one's. `known`: the cost of
+    engines, by their names, of which it is known and need not be learnt."""
 
     fit: PaceFitConfig = field(default_factory=PaceFitConfig)
     observations: int = 6
     keep: float = 0.997  # of half a minute at telemetry's 0.1 s, some answers long
+    known: tuple[tuple[str, StepTime], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

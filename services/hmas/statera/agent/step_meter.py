@@ -13,17 +13,20 @@ class StepMeter:
     requests have in the mean. So the prompts' part of a step grows with the sequences that decode in it.
     """
 
-    __slots__ = ("_config", "_decoded", "_fit", "_observed", "_prefilled", "cost")
+    __slots__ = ("_config", "_decoded", "_fit", "_known", "_observed", "_prefilled", "cost")
 
-    def __init__(self, config: StepMeterConfig) -> None:
+    def __init__(self, config: StepMeterConfig, engine: str) -> None:
         self._config = config
         self._fit = PaceFit(config.fit)
         self._observed = 0
         self._prefilled = self._decoded = 0.0  # sums of tokens/s, in which older samples count less
-        self.cost: StepTime | None = None  # None while too little was observed
+        self._known = dict(config.known).get(engine)
+        self.cost = self._known  # None while too little was observed
 
     def observe(self, now_s: float, sample: EngineSample) -> None:
         config = self._config
+        if self._known is not None:
+            return
         self._fit.add(now_s, sample)
         self._prefilled = config.keep * self._prefilled + sample.prefill_tokens_per_s
         self._decoded = config.keep * self._decoded + sample.decode_tokens_per_s

@@ -37,7 +37,7 @@ class WorkerControl:
                     loop.adopt(self._adopted.pop(info.engine))
             loops[info.engine] = (info.max_num_seqs, loop)
         self._loops = loops
-        self._steps = {engine: self._steps.get(engine) or StepMeter(self._config.steps) for engine in loops}
+        self._steps = {engine: self._steps.get(engine) or StepMeter(self._config.steps, engine) for engine in loops}
 
     def adopt(self, control: ControlTuple) -> None:
         """Goes on from the set-points of the previous writer."""
