@@ -94,7 +94,7 @@ def _fitted(facts: PoolFacts, pace: PaceView | None) -> EngineProfile:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class PastReplay:
     """What a scene is replayed as: `rows` in order of arrival, of which the first `resumed` run when it begins. `young`
     are the numbers of those that came after that."""
 
@@ -136,7 +136,7 @@ class Replay:
         return (*found, (since_s, policy.split))
 
 
-def replay_of(scene: Scene, begin_s: float) -> Replay:
+def replay_of(scene: Scene, begin_s: float) -> PastReplay:
     """Returns the replay of a scene from `begin_s` on: what ran then starts again with the tokens that it still lacked,
     what waited comes back bit by bit, and what came since comes as it came."""
     longest = min(profile.limits.max_model_len for profile in scene.profiles)
@@ -162,7 +162,7 @@ def replay_of(scene: Scene, begin_s: float) -> Replay:
     back = [_back(row, begin_s, apart_s * i) for i, row in enumerate(waiting)]
     coming = sorted([(row, False) for row in back] + [(row, True) for row in later], key=lambda each: each[0].arrival_s)
     young = tuple(i for i, (_, came) in enumerate(coming, len(resumed)) if came)
-    return Replay(scene, (*resumed, *(row for row, _ in coming)), len(resumed), young)
+    return PastReplay(scene, (*resumed, *(row for row, _ in coming)), len(resumed), young)
 
 
 def _back(row: RequestRow, begin_s: float, after_s: float) -> RequestRow:
