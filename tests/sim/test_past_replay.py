@@ -9,11 +9,11 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.rehearsal import PastLayout, Policy
 from hmas.contracts.request import Slo, TagSource, TaskType
 from hmas.laws.request_rows import RequestRow
-from hmas.sim.past_replay import LEAD_S, RESUME_S, RETURN_S, Scene, replay_of, workload_of
+from hmas.sim.past_replay import LEAD_S, RESUME_S, Scene, replay_of, workload_of
 from tests.sim.sim_cases import SMALL
 
 MOT = Policy(topology=TopologyName.MAX_ON_TIME)
-BEGIN_S = -100.0
+BEGIN_S, RETURN_S = -100.0, 55.0
 
 
 def row(arrival_s: float, ttft_s: float | None = None, last_token_s: float | None = None) -> RequestRow:
@@ -33,12 +33,12 @@ def scene(*rows: RequestRow, policy: Policy = MOT, layouts: tuple[PastLayout, ..
 
 def test_what_had_ended_before_is_left_out() -> None:
     refused = replace(row(-105.0), outcome=Outcome.SLO_UNREACHABLE)
-    assert replay_of(scene(row(-110.0, 1.0, 9.0), refused), BEGIN_S).rows == ()
+    assert replay_of(scene(row(-110.0, 1.0, 9.0), refused), BEGIN_S, RETURN_S).rows == ()
 
 
 def test_what_ran_goes_on_with_the_tokens_that_it_still_lacked() -> None:
     """It came 10 s before and has its first token after 2 s and its last one after 18 s, half of them by then."""
-    replay = replay_of(scene(row(-110.0, 2.0, 18.0), row(-50.0, 1.0, 5.0)), BEGIN_S)
+    replay = replay_of(scene(row(-110.0, 2.0, 18.0), row(-50.0, 1.0, 5.0)), BEGIN_S, RETURN_S)
     rest, young = replay.rows
     assert (replay.resumed, replay.young) == (1, (1,))
     assert rest.arrival_s == BEGIN_S - RESUME_S
@@ -52,7 +52,7 @@ def test_what_ran_goes_on_with_the_tokens_that_it_still_lacked() -> None:
 
 
 def test_of_what_still_runs_the_tokens_so_far_are_guessed() -> None:
-    (rest,) = replay_of(scene(row(-110.0, 5.0)), BEGIN_S).rows
+    (rest,) = replay_of(scene(row(-110.0, 5.0)), BEGIN_S, RETURN_S).rows
     assert (rest.prompt_tokens, rest.output_tokens) == (200, 0)  # 5 s at 50 ms
     assert rest.slo.ttft_s < 0.01  # its first token was late
     assert (rest.predicted_output_tokens, rest.predicted_output_tokens_p90) == (30.0, 60.0)
@@ -60,12 +60,12 @@ def test_of_what_still_runs_the_tokens_so_far_are_guessed() -> None:
 
 def test_what_waited_comes_back_with_what_is_left_of_its_time() -> None:
     rows = [row(-130.0 + i) for i in range(10)] + [row(-101.0, 3.0, 8.0)]
-    replay = replay_of(scene(*rows), BEGIN_S)
+    replay = replay_of(scene(*rows), BEGIN_S, RETURN_S)
     *late, waits = sorted(replay.rows, key=lambda each: each.slo.ttft_s)
     assert len(late) == 10
     assert all(each.slo.ttft_s < 0.01 for each in late)
     assert max(each.arrival_s for each in late) == pytest.approx(BEGIN_S + RETURN_S * 9 / 11)
-    assert (waits.arrival_s, waits.slo.ttft_s) == (BEGIN_S + 1.5, 1.5)  # 3 s were left to it
+    assert (waits.arrival_s, waits.slo) == (BEGIN_S + 1.5, Slo(1.5, 0.05, 5.5))  # 3 s were left, of 8 in all
     assert waits.output_tokens == 101
     assert (replay.resumed, replay.young) == (0, ())
 
@@ -74,7 +74,7 @@ def test_layouts_are_those_that_were_in_force() -> None:
     split, other = Split((0.05,), (1, 1)), Split((0.08,), (1, 1))
     layouts = (PastLayout(500.0, Split()), PastLayout(30.0, other))
     policy = replace(MOT, split=split)
-    replay = replay_of(scene(row(BEGIN_S + 1.0), policy=policy, layouts=layouts), BEGIN_S)
+    replay = replay_of(scene(row(BEGIN_S + 1.0), policy=policy, layouts=layouts), BEGIN_S, RETURN_S)
 
     def laid(policy: Policy) -> list[tuple[float, Split]]:
         return list(replay.layouts(policy))

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from hmas.contracts.cadences import HEARTBEAT_S
 from hmas.contracts.control import TopologyDecision, TopologyName
-from hmas.contracts.rehearsal import WARM_S, Policy, PoolFacts, Rehearsal, SloChange
+from hmas.contracts.rehearsal import LEARN_S, WARM_S, Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
 from hmas.laws.layout import split_of
@@ -63,7 +63,7 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
                 f"nothing was heard of the pool {pool} in {LISTEN_S:.0f} s (heard of: {heard}): name one with --pool"
             )
         try:
-            rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S))
+            rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S + LEARN_S))
         except PastUnavailable as error:
             raise ValueError(str(error)) from None
     return Past(pool=pool, in_force=in_force_of(decision), rows=tuple(rows), facts=facts())

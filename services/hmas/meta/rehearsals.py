@@ -11,7 +11,7 @@ import structlog
 from pydantic import TypeAdapter
 
 from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
-from hmas.contracts.rehearsal import WARM_S, Rehearsal
+from hmas.contracts.rehearsal import LEARN_S, WARM_S, Rehearsal
 from hmas.laws.request_rows import row_line
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
@@ -44,7 +44,7 @@ class RehearsalRunner:
         found, error, cpu_s = None, "", 0.0
         try:
             async with asyncio.timeout(effect.timeout_s):
-                rows = rows_of(await past_blocks(self._bus, effect.pool, effect.window_s + WARM_S))
+                rows = rows_of(await past_blocks(self._bus, effect.pool, effect.window_s + WARM_S + LEARN_S))
                 lines = await asyncio.to_thread(lambda: b"".join(map(row_line, rows)))
                 found, error, cpu_s = await self._simulated(self._question(effect), lines)
         except TimeoutError:

@@ -22,13 +22,14 @@ from hmas.contracts.control_agents import (
     Rehearse,
     SelectorAnswered,
     TimerTicked,
+    WorkerReported,
 )
 from hmas.contracts.gateway import FallbackReason
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import PastBlock
-from hmas.contracts.rehearsal import WARM_S
+from hmas.contracts.rehearsal import LEARN_S, WARM_S
 from hmas.contracts.routes import ROUTES, Role, Route
-from hmas.contracts.telemetry import WorkerTelemetry
+from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
@@ -70,7 +71,8 @@ class MeshSim:
     `cutoff_s` after the workload's last second count as not finished. `log` hashes every effect of every agent, and
     `recording` writes every step; None turns either off. `routes` says which agents hear which message. `on_advice` is
     called with the id and `retry_after_s` of a request that was refused late, and `on_settled` with the id of each that
-    has ended; it may offer others. `rehearsal` carries out what the meta controller wants rehearsed.
+    has ended; it may offer others. `rehearsal` carries out what the meta controller wants rehearsed. The fence is
+    calibrated from the start by the requests `learnt`, which ended before it.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class MeshSim:
         routes: Iterable[Route] = ROUTES,
         recording: RecordingFolder | None = None,
         rehearsal: Rehearsing | None = None,
+        learnt: Sequence[RequestFinished] = (),
     ) -> None:
         self.setup = setup
         self._rehearsal = rehearsal
+        self._learnt = tuple(learnt)
         self.heap = EventHeap()
         self.journeys = {r.id: Journey(offered=r) for r in workload.requests}
         self.log = log
@@ -367,7 +371,7 @@ class MeshSim:
         """Rehearses at once, and answers after the time that it would take beside what serves."""
         if self._rehearsal is None:
             raise RuntimeError("this run has no way to rehearse: run it by hmas.sim.systems, or give MeshSim one")
-        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + WARM_S)
+        blocks = self.qos.past(self.heap.now_s, effect.pool, effect.window_s + WARM_S + LEARN_S)
         answered = self._rehearsal(effect, blocks)
         self.heap.after(answered.cpu_s, self._to_meta, answered)
 
@@ -376,6 +380,8 @@ class MeshSim:
     def _start(self) -> None:
         for step in (self._to_qos, self._to_meta, self._to_statera):
             step(EpochGranted(1))
+        if self._learnt:
+            self._to_statera(WorkerReported(_report(self._pools[0].name, self._learnt)))
         setup = self.setup
         if setup.pin is not None:
             for pool in self._pools:
@@ -406,6 +412,14 @@ class MeshSim:
 
     def _to_statera(self, event: Any) -> None:
         self.step("statera", self._statera, event, self._handlers["statera"])
+
+
+def _report(pool: str, finished: tuple[RequestFinished, ...]) -> WorkerTelemetry:
+    """Returns a report of nothing but ended requests."""
+    return WorkerTelemetry(
+        worker="", pool=pool, queued_count=0, queued_tokens=0, topology="", bypass=False, control_expired=False,
+        engines=(), queued=(), dispatched=(), first_tokens=(), finished=finished,
+    )  # fmt: skip
 
 
 def _ignore(*_: object) -> None:

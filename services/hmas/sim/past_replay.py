@@ -13,10 +13,12 @@ from hmas.contracts.control import Split, StepTime
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.rehearsal import PastLayout, Policy, PoolFacts, SloChange
 from hmas.contracts.request import Request, Slo, TagSource, TaskType
+from hmas.contracts.telemetry import RequestFinished
 from hmas.contracts.views import PaceView
 from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
 from hmas.laws.request_rows import RequestRow
-from hmas.laws.scoring import Settlement
+from hmas.laws.scoring import Settlement, ttlt_slo_s
+from hmas.sim.estimators import Shipped
 from hmas.sim.mesh import MeshSim
 from hmas.sim.setup import POOL, MeshSetup, PoolSetup
 from hmas.sim.workload import OfferedRequest, Workload
@@ -26,7 +28,6 @@ CUTOFF_S = 120.0
 CHUNK_TOKENS = 2048  # vLLM's default, which engines do not report
 LEAD_S = 2.0  # before the first request, until the regulator's limits are in force
 RESUME_S = 3.0  # over which what ran starts again
-RETURN_S = 55.0  # over which what waited comes again: the agents know as little of the pool as at its very start
 _LEAST_S = 1e-3  # left of an SLO that has passed
 _Z90 = 1.2816
 # Refused by what no topology changes: a limit, a key, the request itself.
@@ -96,12 +97,13 @@ def _fitted(facts: PoolFacts, pace: PaceView | None) -> EngineProfile:
 @dataclass(frozen=True, slots=True)
 class PastReplay:
     """What a scene is replayed as: `rows` in order of arrival, of which the first `resumed` run when it begins. `young`
-    are the numbers of those that came after that."""
+    are the numbers of those that came after that, and `learnt` what had ended before."""
 
     scene: Scene
     rows: tuple[RequestRow, ...]
     resumed: int
     young: tuple[int, ...]
+    learnt: tuple[RequestFinished, ...]
 
     def run(self, policy: Policy, seeds: Sequence[int]) -> list[list[Settlement]]:
         """Returns how each row ends under a policy, seed by seed."""
@@ -118,9 +120,12 @@ class PastReplay:
             pools=(PoolSetup(POOL, profiles[0], 1, min(self.scene.workers, len(profiles)), others),),
             statera_config=StateraConfig(band=BandConfig(steps=StepMeterConfig(known=known))),
         )
-        workloads = ((workload_of(self.rows, policy.slos, seed, self.resumed), seed) for seed in seeds)
-        meshes = (MeshSim(setup, profiles[0], 1, each, seed, cutoff_s=CUTOFF_S) for each, seed in workloads)
-        return [mesh.run().settlements for mesh in meshes]
+        found = []
+        for seed in seeds:
+            workload = workload_of(self.rows, policy.slos, seed, self.resumed)
+            mesh = MeshSim(setup, profiles[0], 1, workload, seed, cutoff_s=CUTOFF_S, learnt=self.learnt)
+            found.append(mesh.run().settlements)
+        return found
 
     def layouts(self, policy: Policy) -> tuple[tuple[float, Split], ...]:
         """Returns the layouts of a replay, each with the instant of its clock at which it begins. A policy with other
@@ -136,13 +141,14 @@ class PastReplay:
         return (*found, (since_s, policy.split))
 
 
-def replay_of(scene: Scene, begin_s: float) -> PastReplay:
+def replay_of(scene: Scene, begin_s: float, return_s: float) -> PastReplay:
     """Returns the replay of a scene from `begin_s` on: what ran then starts again with the tokens that it still lacked,
-    what waited comes back bit by bit, and what came since comes as it came."""
+    what waited comes back bit by bit over `return_s`, and what came since comes as it came."""
     longest = min(profile.limits.max_model_len for profile in scene.profiles)
     running: list[RequestRow] = []
     waiting: list[RequestRow] = []
     later: list[RequestRow] = []
+    learnt: list[RequestFinished] = []
     for row in scene.rows:
         replayed = row.outcome not in _NOT_REPLAYED and row.max_tokens != 0
         if not replayed or row.prompt_tokens + max(1, row.output_tokens) > longest:
@@ -151,18 +157,33 @@ def replay_of(scene: Scene, begin_s: float) -> PastReplay:
         if waited_s < 0.0:
             later.append(row)
         elif row.outcome is not None and (row.last_token_s is None or row.last_token_s <= waited_s):
-            continue  # it had ended, or nobody knows when it did
+            if (told := _told(row, waited_s)) is not None:
+                learnt.append(told)  # others had not finished, or nobody knows when they ended
         elif row.ttft_s is None or row.ttft_s > waited_s:
             waiting.append(row)
         else:
             running.append(_rest(row, row.ttft_s, waited_s))
     apart_s = RESUME_S / max(1, len(running))
     resumed = [replace(row, arrival_s=begin_s - RESUME_S + apart_s * i) for i, row in enumerate(running)]
-    apart_s = RETURN_S / max(1, len(waiting))
+    apart_s = return_s / max(1, len(waiting))
     back = [_back(row, begin_s, apart_s * i) for i, row in enumerate(waiting)]
     coming = sorted([(row, False) for row in back] + [(row, True) for row in later], key=lambda each: each[0].arrival_s)
     young = tuple(i for i, (_, came) in enumerate(coming, len(resumed)) if came)
-    return PastReplay(scene, (*resumed, *(row for row, _ in coming)), len(resumed), young)
+    return PastReplay(scene, (*resumed, *(row for row, _ in coming)), len(resumed), young, tuple(learnt))
+
+
+def _told(row: RequestRow, age_s: float) -> RequestFinished | None:
+    """Returns what a worker told of a request that perception's model had tagged and that had finished at the age of
+    `age_s`."""
+    if row.outcome is not Outcome.FINISHED or row.last_token_s is None or _recorded(row) is None:
+        return None
+    p90 = row.predicted_output_tokens_p90
+    return RequestFinished(
+        request_id="", tenant=row.tenant, task=row.task, engine="", outcome=row.outcome,
+        prompt_tokens=row.prompt_tokens, output_tokens=row.output_tokens, predicted_output_tokens_p90=p90,
+        upper_output_tokens=p90, predictor=Shipped.version, run_s=row.last_token_s, prefill_s=0.0,
+        tpot_s=row.tpot_s or 0.0, tpot_slo_s=row.slo.tpot_s, censored=False, age_s=age_s - row.last_token_s,
+    )  # fmt: skip
 
 
 def _back(row: RequestRow, begin_s: float, after_s: float) -> RequestRow:
@@ -170,7 +191,8 @@ def _back(row: RequestRow, begin_s: float, after_s: float) -> RequestRow:
     One that can still be on time comes before half of its time is over."""
     left_s = row.arrival_s + row.slo.ttft_s - begin_s
     at_s = begin_s + (min(after_s, left_s / 2.0) if left_s > 0.0 else after_s)
-    return replace(row, arrival_s=at_s, slo=_less(row.slo, at_s - row.arrival_s))
+    due = replace(row.slo, ttlt_s=ttlt_slo_s(row.slo, int(row.predicted_output_tokens)))  # some orders go by it
+    return replace(row, arrival_s=at_s, slo=_less(due, at_s - row.arrival_s))
 
 
 def _rest(row: RequestRow, ttft_s: float, age_s: float) -> RequestRow:

@@ -27,6 +27,7 @@ from hmas.laws.request_rows import RequestRow, unpack
 from hmas.laws.scoring import Settlement, is_ok, quantile, ttlt_slo_s, verdict
 from hmas.sim.past_replay import Scene, fitted_profiles, replay_of
 
+RETURN_SHARE = 0.9  # of the time before what is judged, over which what waited returns: agents begin without a past
 MIN_REQUESTS = 100  # fewer judged ones tell nothing
 BLOCK_S = 10.0  # requests of so many seconds are drawn together, because they share their queues
 REQUEST_S = 0.0025  # CPU time of simulating a request once, as benchmarks/bench_rehearsal.py measures it
@@ -51,7 +52,8 @@ def of_blocks(effect: Rehearse, blocks: Iterable[PastBlock]) -> RehearsalAnswere
         in_force=effect.in_force,
         layouts=effect.facts.layouts,
     )
-    cpu_s = REQUEST_S * len(rows) * (1 + len(effect.candidates))
+    replayed = sum(row.arrival_s > -effect.window_s - WARM_S for row in rows)
+    cpu_s = REQUEST_S * replayed * (1 + len(effect.candidates))
     found = replace(rehearse(scene, effect.candidates), cpu_s=cpu_s)
     return RehearsalAnswered(number=effect.number, rehearsal=found, cpu_s=cpu_s)
 
@@ -65,7 +67,7 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
     """
     change_s = _since_change(scene.rows, scene.in_force)
     begin_s, start_s = max(-scene.window_s - WARM_S, change_s), max(-scene.window_s, change_s)
-    replay = replay_of(scene, begin_s)
+    replay = replay_of(scene, begin_s, RETURN_SHARE * (start_s - begin_s))
     rows = replay.rows
     stand = {i: _stands(rows[i]) for i in replay.young if rows[i].arrival_s > start_s}
     judged = [i for i, on_time in stand.items() if on_time is not None]
