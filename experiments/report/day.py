@@ -67,6 +67,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
         counts=_counts(switches),
         misses=_misses(switches),
+        promises=_promises(switches),
         cpu_s=fmean(run["cpu_s"] for run in chosen[ADAPTIVE]) if ADAPTIVE in chosen else None,
     )
     out.mkdir(parents=True, exist_ok=True)
@@ -150,9 +151,15 @@ def _outcome(each: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _misses(switches: Iterable[Mapping[str, Any]]) -> list[float]:
-    """Returns, in order, by how many points those simulations missed what was observed that were not believed."""
-    told = (re.search(r"it misses by ([\d.]+) points", each["reason"]) for each in switches)
+    """Returns, in order, by how many points the simulations of rehearsals without a switch missed what was observed."""
+    told = (re.search(r"misses by ([\d.]+) points", each["reason"]) for each in switches)
     return sorted(float(found[1]) for found in told if found)
+
+
+def _promises(switches: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Returns, in order, the gain of the best candidate of each rehearsal that found no clear one, in points."""
+    unclear = (each["reason"] for each in switches if each["reason"].startswith("no clear gain"))
+    return sorted(max(map(float, re.findall(r"([+-][\d.]+) points predicted", reason))) for reason in unclear)
 
 
 def _counts(switches: Iterable[Mapping[str, Any]]) -> dict[str, int]:

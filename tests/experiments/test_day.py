@@ -93,9 +93,15 @@ def test_the_page_has_the_seeds_that_all_have_and_says_what_was_missed(tmp_path:
         "at_s": 700.0, "regime": NAMES[2], "kind": "outcome", "decision": "edf", "by": "bandit", "reason": "x",
         "predicted": 0.05, "observed": -0.01,
     }  # fmt: skip
+    told = {
+        "edf by rules: -7.0 points predicted (-9 to -5); sjf by llm: +1.5 points predicted (0 to 3)": 4.0,
+        "wfq by bandit: -30.0 points predicted (-35 to -25)": 2.0,
+    }
+    reasons = [f"no clear gain: {gains}; the simulation misses by {by} points" for gains, by in told.items()]
+    unclear = [switch | {"kind": "rejected", "predicted": None, "reason": reason} for reason in reasons]
     found = {}
     for system, (run,) in results(run_of(r2=0.77), r5=0.9).items():
-        found[DayCell(system=system, seed=11)] = run | ({"switches": [switch]} if system == ADAPTIVE else {})
+        found[DayCell(system=system, seed=11)] = run | ({"switches": [switch, *unclear]} if system == ADAPTIVE else {})
     found[DayCell(system=BEST, seed=12)] = run_of()
     page, data = write_page(found, tmp_path)
     text = page.read_text()
@@ -103,6 +109,8 @@ def test_the_page_has_the_seeds_that_all_have_and_says_what_was_missed(tmp_path:
     assert "**So adaptation has no place on this day**" in text
     assert text.count("**missed**") == 3
     assert "| 11 | 700 | bursts | edf | bandit | +5.0 | -1.0 |" in text
+    assert "no clear gain: 2 (there the best candidate had +1.5 points in the median, and at most +1.5)" in text
+    assert "by 4.0 points in the median of 2 rehearsals" in text
     body = json.loads(data.read_text())
     assert set(body["summary"]) >= {"best_fixed", "per_regime_best", "adaptive"}
     assert set(body["rows"][0]) == {"regime", "system", "goodput_rate", "sd"}

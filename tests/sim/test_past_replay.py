@@ -54,6 +54,8 @@ def test_what_ran_goes_on_with_the_tokens_that_it_still_lacked() -> None:
 def test_of_what_still_runs_the_tokens_so_far_are_guessed() -> None:
     (rest,) = replay_of(scene(row(-110.0, 5.0)), BEGIN_S, RETURN_S).rows
     assert (rest.prompt_tokens, rest.output_tokens) == (200, 0)  # 5 s at 50 ms
+    (longest,) = replay_of(scene(row(-990.0, 5.0)), BEGIN_S, RETURN_S).rows
+    assert longest.prompt_tokens == 260  # no more than what was predicted
     assert rest.slo.ttft_s < 0.01  # its first token was late
     assert (rest.predicted_output_tokens, rest.predicted_output_tokens_p90) == (30.0, 60.0)
 
@@ -68,6 +70,17 @@ def test_what_waited_comes_back_with_what_is_left_of_its_time() -> None:
     assert (waits.arrival_s, waits.slo) == (BEGIN_S + 1.5, Slo(1.5, 0.05, 5.5))  # 3 s were left, of 8 in all
     assert waits.output_tokens == 101
     assert (replay.resumed, replay.young) == (0, ())
+
+
+def test_agents_begin_with_what_had_ended_before_and_know_nothing_of_what_came_since() -> None:
+    rows = row(-120.0, 2.0, 9.0), row(-50.0, 1.0, 5.0)
+    replay = replay_of(scene(*rows), BEGIN_S, RETURN_S)
+    (told,) = replay.learnt
+    assert (told.prompt_tokens, told.output_tokens, told.age_s, told.run_s) == (100, 101, 11.0, 9.0)
+    law = replay.step_time(SMALL.cost)
+    assert law.sequence_s == pytest.approx(SMALL.cost.c_d_s + SMALL.cost.c_p_s * 100 / 101)
+    other = replay_of(scene(rows[0], replace(rows[1], output_tokens=999)), BEGIN_S, RETURN_S)
+    assert (other.learnt, other.step_time(SMALL.cost)) == (replay.learnt, law)
 
 
 def test_layouts_are_those_that_were_in_force() -> None:

@@ -109,7 +109,7 @@ class PastReplay:
         """Returns how each row ends under a policy, seed by seed."""
         profiles = tuple(islice(cycle(self.scene.profiles), policy.engines or len(self.scene.profiles)))
         layouts = self.layouts(policy)
-        known = tuple((f"e{i}", _step_time(profile.cost, self.rows)) for i, profile in enumerate(profiles))
+        known = tuple((f"e{i}", self.step_time(profile.cost)) for i, profile in enumerate(profiles))
         others = tuple((profile, 1) for profile in profiles[1:])
         setup = MeshSetup(
             name="rehearsal",
@@ -126,6 +126,14 @@ class PastReplay:
             mesh = MeshSim(setup, profiles[0], 1, workload, seed, cutoff_s=CUTOFF_S, learnt=self.learnt)
             found.append(mesh.run().settlements)
         return found
+
+    def step_time(self, cost: StepCostModel) -> StepTime:
+        """Returns the law of a step that the pool's regulator had long learnt when the replay begins, with as many
+        prompt tokens for each that is decoded as requests had that ended before."""
+        ended = [(each.prompt_tokens, float(each.output_tokens)) for each in self.learnt]
+        lengths = ended or [(row.prompt_tokens, row.predicted_output_tokens) for row in self.rows]
+        prompts, outputs = sum(prompt for prompt, _ in lengths), sum(output for _, output in lengths)
+        return StepTime(cost.c0_s, cost.c_d_s + cost.c_p_s * prompts / max(1.0, outputs), cost.c_k_s)
 
     def layouts(self, policy: Policy) -> tuple[tuple[float, Split], ...]:
         """Returns the layouts of a replay, each with the instant of its clock at which it begins. A policy with other
@@ -196,14 +204,14 @@ def _back(row: RequestRow, begin_s: float, after_s: float) -> RequestRow:
 
 
 def _rest(row: RequestRow, ttft_s: float, age_s: float) -> RequestRow:
-    """Returns a request that ran at the age of `age_s` as one with the tokens before it in its prompt, and those that
-    were still to come as its answer. How far one was that still runs today is guessed by its TPOT SLO."""
+    """Returns a request that ran at the age of `age_s` as one with the tokens before that in its prompt, and those
+    that were still to come as its answer. How far one was that still runs today is guessed by its TPOT SLO."""
     slo, decoded_s = row.slo, age_s - ttft_s
     if row.last_token_s is not None:
         tokens = int(row.output_tokens * decoded_s / (row.last_token_s - ttft_s))
         output_tokens = max(1, row.output_tokens - tokens)
     else:
-        tokens, output_tokens = int(decoded_s / slo.tpot_s), 0
+        tokens, output_tokens = int(min(decoded_s / slo.tpot_s, row.predicted_output_tokens_p90)), 0
     tokens = max(1, tokens)
     p90 = max(1.0, row.predicted_output_tokens_p90 - tokens)
     return replace(
@@ -220,14 +228,6 @@ def _rest(row: RequestRow, ttft_s: float, age_s: float) -> RequestRow:
 def _less(slo: Slo, by_s: float) -> Slo:
     ttlt_s = None if slo.ttlt_s is None else max(_LEAST_S, slo.ttlt_s - by_s)
     return replace(slo, ttft_s=max(_LEAST_S, slo.ttft_s - by_s), ttlt_s=ttlt_s)
-
-
-def _step_time(cost: StepCostModel, rows: Iterable[RequestRow]) -> StepTime:
-    """Returns the law of a step that the pool's regulator had long learnt when the replay begins, with as many prompt
-    tokens for each that is decoded as these requests have."""
-    prompts = sum(row.prompt_tokens for row in rows)
-    outputs = sum(row.output_tokens or row.predicted_output_tokens for row in rows)
-    return StepTime(cost.c0_s, cost.c_d_s + cost.c_p_s * prompts / max(1.0, outputs), cost.c_k_s)
 
 
 def workload_of(rows: Iterable[RequestRow], slos: Sequence[SloChange], seed: int, resumed: int = 0) -> Workload:
