@@ -163,7 +163,7 @@ def test_rehearsals_take_their_share_of_a_core_and_no_more() -> None:
 
 def test_what_came_is_recorded_beside_what_was_predicted() -> None:
     drive = rehearsing()
-    drive.at(36.0, outcome(question(look(drive, 30.0)), 0.06))
+    drive.at(36.0, outcome(question(look(drive, 30.0, replace(MISSES, goodput_rate=0.8))), 0.06))
     assert records(look(drive, 100.0, CALM)) != []
     told = [r for r in records(look(drive, 170.0, replace(CALM, goodput_rate=0.85))) if r.kind == "outcome"]
     assert [(r.decision, r.predicted_gain, round(r.observed_gain or 0.0, 3)) for r in told] == [("edf", 0.06, 0.05)]

@@ -296,7 +296,7 @@ class MetaAgent:
                 by=proposal.by,
                 topology=choice.topology,
                 gain=best.gain,
-                before=result.observed.on_time,
+                before=opened.view.goodput_rate,  # what is compared with it is V_long, too
                 due_s=now_s + self._config.rehearsal.observe_s,
             )
         return effects
