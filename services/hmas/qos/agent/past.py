@@ -100,6 +100,9 @@ class PastRequests:
             return
         if not self._ended:
             self._since_s = now_s
+        predicted = end.predicted_output_tokens, end.predicted_output_tokens_p90
+        if row.tagged_by is not None:  # its worker told what it made of perception's lengths by what it had learnt
+            predicted = row.predicted_output_tokens, row.predicted_output_tokens_p90
         self._ended.append(
             replace(
                 row,
@@ -108,8 +111,8 @@ class PastRequests:
                 task=end.task,
                 tagged_by=end.tagged_by,
                 confidence=end.confidence,
-                predicted_output_tokens=end.predicted_output_tokens,
-                predicted_output_tokens_p90=end.predicted_output_tokens_p90,
+                predicted_output_tokens=predicted[0],
+                predicted_output_tokens_p90=predicted[1],
                 outcome=end.outcome,
                 output_tokens=end.output_tokens,
                 ttft_s=end.ttft_s,
