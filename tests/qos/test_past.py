@@ -62,8 +62,8 @@ def test_a_request_is_told_as_it_came_and_ended() -> None:
 
 def queued(name: str) -> RequestQueued:
     return RequestQueued(
-        request_id=name, tenant="a", task=TaskType.QA, prompt_tokens=100, predicted_output_tokens=60.0, age_s=0.0,
-        predicted_output_tokens_p90=90.0, tpot_slo_s=0.09,
+        request_id=name, tenant="a", task=TaskType.QA, prompt_tokens=100, predicted_output_tokens=55.0, age_s=0.0,
+        predicted_output_tokens_p90=80.0, tpot_slo_s=0.09,
     )  # fmt: skip
 
 
@@ -88,11 +88,13 @@ def test_what_workers_tell_of_a_request_that_runs_is_told_before_its_end(worker_
     (row,) = unpack(block.rows)
     assert (row.outcome, row.ttft_s, row.slo) == (None, 2.5, Slo(2.0, 0.09))
     assert (row.task, row.tagged_by, row.predicted_output_tokens, row.predicted_output_tokens_p90) == (
-        TaskType.QA, TagSource.MODEL, 60.0, 90.0,
+        TaskType.QA, TagSource.MODEL, 55.0, 80.0,
     )  # fmt: skip
     past.settled(14.0, ended("r"))
     (block,) = past.since(15.0, 60.0)
-    assert unpack(block.rows)[0].ttft_s == 1.0  # as its client saw it
+    (row,) = unpack(block.rows)
+    assert row.ttft_s == 1.0  # as its client saw it
+    assert row.predicted_output_tokens == 55.0  # as its worker went by
 
 
 def test_of_requests_that_no_gateway_tells_little_is_kept() -> None:

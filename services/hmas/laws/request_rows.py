@@ -27,7 +27,8 @@ class RequestRow:
     """One past request. `arrival_s` is since the origin of its block. `stated`: `slo` came from the client or tenant,
     otherwise from the task type in its tags. Of a request that has not ended `outcome` is None; its latencies are None,
     as for any that never came so far. `topology` is the one that its pool's workers used when it came. What perception
-    said is `task`, `confidence` and the two lengths; `tagged_by` None: nothing came in time."""
+    said is `task`, `confidence` and the two lengths, as the worker corrected them by what it had learnt; `tagged_by`
+    None: nothing came in time."""
 
     arrival_s: float
     tenant: str
