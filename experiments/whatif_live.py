@@ -17,7 +17,6 @@ from hmas.contracts.control import TopologyName
 
 HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
-SETTLE_S = 20.0  # after the load, until what still runs has ended and is known
 START_S = 120.0
 T = TopologyName
 
@@ -92,13 +91,8 @@ def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
 
 def carry_out(run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
     """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
-    last = f"{seconds + SETTLE_S:g}s"
-    _hmas(data_dir, "pin", run.before)
-    _load(run, url, seconds, out / "before")
-    told = _hmas(data_dir, "whatif", "--last", last, "--topology", run.after, "--json")
-    _hmas(data_dir, "pin", run.after)
-    _load(run, url, seconds, out / "after")
-    came = _hmas(data_dir, "whatif", "--last", last, "--json")
+    told = _under(run.before, run, data_dir, url, seconds, out / "before", "--topology", run.after)
+    came = _under(run.after, run, data_dir, url, seconds, out / "after")
     candidates = told["candidates"]
     return LiveOutcome(
         run=run.name,
@@ -109,6 +103,17 @@ def carry_out(run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path
         abstained=told["abstains"],
         requests=told["observed"]["requests"],
     )
+
+
+def _under(
+    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path, *asked: str
+) -> dict[str, Any]:
+    """Pins a topology, offers the traffic until the last answer has come, and returns what `hmas whatif` says of all
+    that came since the pin: some orders take much longer for the last answers than others."""
+    began_s = time.monotonic()
+    _hmas(data_dir, "pin", topology)
+    _load(run, url, seconds, out)
+    return _hmas(data_dir, "whatif", "--last", f"{time.monotonic() - began_s:.0f}s", *asked, "--json")
 
 
 def _load(run: LiveSwitch, url: str, seconds: int, out: Path) -> None:
