@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from hmas.contracts.control import Hints, Split, TopologyName
 from hmas.contracts.views import PaceView
 
-TRUSTED = 0.05  # the most by which the simulation of what is in force may miss what was observed
 LEARN_S = 300.0  # of the past before that: what ended then shows how far predicted lengths are off
 WARM_S = 60.0  # of the past before the judged seconds: a rehearsal replays it too, so that it judges no start
 

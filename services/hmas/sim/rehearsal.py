@@ -14,7 +14,6 @@ from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.past import PastBlock
 from hmas.contracts.rehearsal import (
-    TRUSTED,
     WARM_S,
     PastFigures,
     Policy,
@@ -28,6 +27,7 @@ from hmas.laws.scoring import Settlement, is_ok, quantile, ttlt_slo_s, verdict
 from hmas.sim.past_replay import Scene, fitted_profiles, replay_of
 
 RETURN_SHARE = 0.9  # of the time before what is judged, over which what waited returns: agents begin without a past
+TRUSTED = 0.05  # the most by which the simulation of what is in force may miss what was observed
 MIN_REQUESTS = 100  # fewer judged ones tell nothing
 BLOCK_S = 10.0  # requests of so many seconds are drawn together, because they share their queues
 REQUEST_S = 0.0025  # CPU time of simulating a request once, as benchmarks/bench_rehearsal.py measures it

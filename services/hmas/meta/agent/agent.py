@@ -37,7 +37,6 @@ from hmas.meta.agent.rehearsing import (
     Proposal,
     candidates,
     gain_told,
-    unbelievable,
     winner,
 )
 from hmas.meta.agent.selectors import llm
@@ -278,7 +277,7 @@ class MetaAgent:
             return []
         names = ", ".join(f"{topology} by {p.by}" for (topology, _), p in opened.proposals.items())
         result, first = event.rehearsal, next(iter(opened.proposals.values())).by
-        if result is None or unbelievable(result):
+        if result is None or result.abstains:
             reason = f"not rehearsed: {event.error}" if result is None else f"the rehearsal abstains: {result.abstains}"
             return self._audit(pool, "rejected", names, reason, first, opened.view)
         best = winner(self._config.rehearsal, result)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hmas.contracts.control import Hints, Split, TopologyName
-from hmas.contracts.rehearsal import TRUSTED, Policy, Rehearsal, Rehearsed
+from hmas.contracts.rehearsal import Policy, Rehearsal, Rehearsed
 from hmas.contracts.views import VLong
 from hmas.meta.agent.config import RehearsalConfig
 from hmas.meta.agent.selectors.selector import Choice
@@ -78,11 +78,6 @@ def winner(config: RehearsalConfig, rehearsal: Rehearsal) -> Rehearsed | None:
     they can."""
     best = max(rehearsal.candidates, key=lambda each: each.gain, default=None)
     return best if best is not None and best.low > max(config.margin, abs(rehearsal.miss)) else None
-
-
-def unbelievable(rehearsal: Rehearsal) -> bool:
-    """Tells whether a rehearsal abstains for another reason than by how much it misses."""
-    return bool(rehearsal.abstains) and abs(rehearsal.miss) <= TRUSTED
 
 
 def gain_told(rehearsed: Rehearsed) -> str:
