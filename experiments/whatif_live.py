@@ -18,6 +18,7 @@ from hmas.contracts.control import TopologyName
 HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
 START_S = 120.0
+HEAR_S = 8.0  # until `hmas whatif` has started and heard the pool, from when on it counts back
 T = TopologyName
 
 
@@ -113,7 +114,8 @@ def _under(
     began_s = time.monotonic()
     _hmas(data_dir, "pin", topology)
     _load(run, url, seconds, out)
-    return _hmas(data_dir, "whatif", "--last", f"{time.monotonic() - began_s:.0f}s", *asked, "--json")
+    last_s = time.monotonic() - began_s + HEAR_S
+    return _hmas(data_dir, "whatif", "--last", f"{last_s:.0f}s", *asked, "--json")
 
 
 def _load(run: LiveSwitch, url: str, seconds: int, out: Path) -> None:
