@@ -30,15 +30,7 @@ from hmas.laws.rehearsal import pool_facts
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.layouts import choose_layout
 from hmas.meta.agent.pool import PIN, Ask, Decider, PoolState, new_pool
-from hmas.meta.agent.rehearsing import (
-    CpuBudget,
-    OpenRehearsal,
-    PredictedGain,
-    Proposal,
-    candidates,
-    gain_told,
-    winner,
-)
+from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal, PredictedGain, Proposal, candidates, gain_told, winner
 from hmas.meta.agent.selectors import llm
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import ASKED, check_selector
