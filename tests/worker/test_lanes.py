@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,11 +27,13 @@ THREE = Layout((0.06, 0.15), SPLIT.engines)
 UNNAMED = Layout((0.06, 0.15))
 
 
-def laid_out(layout: Layout, seq: int = 1, *, bypass: bool = False) -> WorkerEvent:
+def laid_out(
+    layout: Layout, seq: int = 1, *, bypass: bool = False, topology: TopologyName = TopologyName.EDF
+) -> WorkerEvent:
     return TopologyReceived(
         TopologyDecision(
             pool="m",
-            topology=TopologyName.EDF,
+            topology=topology,
             hints=Hints(),
             bypass=bypass,
             epoch=1,
@@ -135,6 +138,22 @@ def test_a_stricter_class_does_not_help_out_with_relegated_requests() -> None:
     assert not dispatched(agent.step(0.1, sampled("e1", step_s=0.02)))
     entry.relegated = False
     assert dispatched(agent.step(0.2, CycleTicked())) == [("l2", "e1")]
+
+
+@pytest.mark.parametrize("topology", [TopologyName.MAX_ON_TIME, TopologyName.HYBRID])
+def test_what_is_late_waits_behind_the_laxest_class(topology: TopologyName) -> None:
+    agent = split_worker()
+    agent.step(0.0, laid_out(SPLIT, 2, topology=topology))
+    agent.submit(0.0, *strict(4), *(paced(f"l{i}", 0.3, ttft_s=60.0) for i in range(3)))
+    for name in ("s0", "s1", "l0", "l1"):
+        agent.first_token(0.1, name)
+    queue = agent.state.queue
+    assert [queue.waiting_in(lane) for lane in (0, 1)] == [2, 1]
+    assert not dispatched(agent.finish(6.0, "s0")), "e1 has room for what can be on time, and s2 and s3 had 4 s"
+    assert [queue.waiting_in(lane) for lane in (0, 1)] == [0, 3]
+    assert dispatched(agent.submit(6.1, replace(paced("s4", 0.05), arrival_s=6.1))) == [("s4", "e1")]
+    assert dispatched(agent.finish(6.2, "l0")) == [("l2", "e2")]
+    assert dispatched(agent.finish(6.3, "l1")) in ([("s2", "e2")], [("s3", "e2")])
 
 
 def test_a_laxer_class_never_takes_the_strict() -> None:

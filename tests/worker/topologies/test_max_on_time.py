@@ -198,6 +198,7 @@ def prefilling(
 def filled(entries: list[QueueEntry]) -> MaxOnTime:
     topology = MaxOnTime(Hints(), MaxOnTimeConfig())
     for each in entries:
+        each.relegated = False
         topology.push(each)
     return topology
 

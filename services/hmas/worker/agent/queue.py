@@ -128,8 +128,8 @@ class RequestQueue:
         return tuple(self._orders)
 
     def lane_of(self, entry: QueueEntry) -> int:
-        """Returns the number of the lane for the request's pace class. Where no token is generated there is no pace, so
-        that the laxest class has the request."""
+        """Returns the number of the lane for the request's pace class, in which it waits until it is late. Where no
+        token is generated there is no pace, so that the laxest class has the request."""
         return self.lane_at(inf if entry.request.prefill_only else entry.slo.tpot_s)
 
     def lane_at(self, tpot_s: float) -> int:
@@ -156,8 +156,16 @@ class RequestQueue:
         return next(iter(self._orders.values())).paced
 
     def observe(self, view: ServiceView, lane: int = 0) -> None:
-        """Tells a lane of the time and of the engines that serve it."""
-        self._orders[lane].observe(view)
+        """Tells a lane of the time and of the engines that serve it. What its order then gives up as late goes to the
+        laxest lane: there is no pace left to keep for it, and it would fill the engines of a stricter class."""
+        order, laxest = self._orders[lane], self.lanes[-1]
+        order.observe(view)
+        if lane == laxest:
+            return
+        for entry in order.late():
+            order.remove(entry)
+            entry.lane = laxest
+            self._orders[laxest].push(entry)
 
     def order(self, lane: int) -> Topology:
         """Returns a lane's order, to be copied and not to be changed."""

@@ -1,7 +1,7 @@
 """The interface of a queue topology, and the base class of those whose order is one number per request that time does
 not change."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from hmas.contracts.control import TopologyName
@@ -27,7 +27,9 @@ class Topology(Protocol):
         """
         ...
 
-    def push(self, entry: QueueEntry) -> None: ...
+    def push(self, entry: QueueEntry) -> None:
+        """Takes in `entry`. If it comes relegated, another lane's order has given it up, and so does this one."""
+        ...
 
     def peek(self) -> QueueEntry | None:
         """Returns the entry that `pop` would return; it stays the same until the topology changes.
@@ -50,6 +52,10 @@ class Topology(Protocol):
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         """Fills an empty topology with `entries`, given in order of arrival; as if each were pushed, but in O(n) where
         possible."""
+        ...
+
+    def late(self) -> Sequence[QueueEntry]:
+        """Returns queued entries, a bounded number at a time, that it has given up because they cannot be on time."""
         ...
 
     def promise_s(self, entry: QueueEntry) -> float | None:
@@ -119,6 +125,9 @@ class KeyOrdered:
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         self._heap.refill(entries, self.key)
+
+    def late(self) -> Sequence[QueueEntry]:
+        return ()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         return None

@@ -1,6 +1,6 @@
 """The base of the topologies that share service among tenants by a virtual time (WFQ, Stride, CFS, RR, MLFQ)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hmas.contracts.control import Hints, TopologyName
@@ -120,6 +120,9 @@ class FairShare:
             share.queue.refill(backlog)
             self._length += len(backlog)
             self._enter(share)
+
+    def late(self) -> Sequence[QueueEntry]:
+        return ()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         return None

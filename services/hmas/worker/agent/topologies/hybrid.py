@@ -13,9 +13,9 @@ that have not begun wait in the worker, where an urgent one overtakes them, and 
 engine (dynamic chunking, §3.3).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.laws.niyama import LoadAlpha
@@ -123,8 +123,10 @@ class Hybrid:
                 lane.push(self._priority(entry), entry)
 
     def push(self, entry: QueueEntry) -> None:
-        entry.relegated = False
-        self._lane(entry).push(self._priority(entry), entry)
+        if entry.relegated:
+            self._relegated.add(entry, work_s(entry))
+        else:
+            self._lane(entry).push(self._priority(entry), entry)
 
     def peek(self) -> QueueEntry | None:
         """Returns the next entry, and relegates the late ones that it meets. If more are late than may be moved at
@@ -159,11 +161,17 @@ class Hybrid:
 
     def reannotate(self, entry: QueueEntry) -> None:
         self.remove(entry)
+        entry.relegated = False
         self.push(entry)
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:
         for entry in entries:
+            entry.relegated = False
             self.push(entry)
+
+    def late(self) -> Sequence[QueueEntry]:
+        self.peek()  # sets aside what it meets
+        return list(islice(self._relegated, self._config.moves))
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         return None

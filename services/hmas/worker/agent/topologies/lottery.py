@@ -1,6 +1,6 @@
 """Lottery scheduling (Waldspurger and Weihl 1994) with compensation tickets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hmas.contracts.control import TopologyName
@@ -140,6 +140,9 @@ class Lottery:
             share.queue.refill(backlog)
             self._length += len(backlog)
             self._issue(share)
+
+    def late(self) -> Sequence[QueueEntry]:
+        return ()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         return None

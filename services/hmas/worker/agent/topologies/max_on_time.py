@@ -55,7 +55,7 @@ In the general case (weights, arrivals, a batched engine, predictions) this is a
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from math import exp, inf
 
 from hmas.contracts.control import Hints, StepTime, TopologyName
@@ -420,6 +420,9 @@ class MaxOnTime:
             self._on_time.remove(entry)
             self._add(entry)
 
+    def late(self) -> Sequence[QueueEntry]:
+        return list(islice(self._late, self._config.retired))
+
     def promise_s(self, entry: QueueEntry) -> float:
         """Returns the seconds after which the queued `entry`, if refused now, may come again and is then given up last.
 
@@ -435,7 +438,11 @@ class MaxOnTime:
     # --- the topology
 
     def push(self, entry: QueueEntry) -> None:
-        entry.relegated = False
+        if entry.relegated:
+            job = self._job(entry)
+            self._relegated.add(entry, job.work)
+            self._late.push(job.price, entry)
+            return
         work = self._add(entry)
         if _budgeted(entry):
             self._plan.add(entry)
@@ -475,6 +482,7 @@ class MaxOnTime:
 
     def reannotate(self, entry: QueueEntry) -> None:
         self._take(entry)
+        entry.relegated = False
         self.push(entry)
 
     def rebuild(self, entries: Iterable[QueueEntry]) -> None:

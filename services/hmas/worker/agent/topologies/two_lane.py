@@ -1,6 +1,6 @@
 """Two lanes, fast and slow, by predicted service time; least slack first within each (H-MAS §3.5, Eq. 5)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median
@@ -90,6 +90,9 @@ class TwoLane:
         slow = [entry for entry in waiting if entry.total_s > self._gate]
         self._fast.refill(fast, _slack)
         self._slow.refill(slow, _slack)
+
+    def late(self) -> Sequence[QueueEntry]:
+        return ()
 
     def promise_s(self, entry: QueueEntry) -> float | None:
         return None
