@@ -17,6 +17,7 @@ from hmas.contracts.worker import CycleTicked
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import EngineStateConfig
 from hmas.worker.agent.engine_state import EngineState
+from hmas.worker.agent.entry import QueueEntry
 from tests.worker.builders import Scripted, dispatched, engine, entry, request, sampled
 
 COST = StepTime(base_s=0.04, sequence_s=0.001, context_s=1e-5)
@@ -33,12 +34,15 @@ def state(*, step: StepTime | None = COST) -> EngineState:
 
 
 def filled(found: EngineState, prompt_tokens: int, tokens: float) -> int:
-    """Grants on the engine while it is open, and returns how many run there then."""
-    while found.open:
-        number = len(found.running)
-        made = request(f"r{number}", prompt_tokens=prompt_tokens)
-        found.occupy(0.0, entry(number, made, tokens=tokens), 0.0)
+    """Grants on the engine while it has room, and returns how many run there then."""
+    while found.open and found.has_time_for(next_one := made(found, prompt_tokens, tokens)):
+        found.occupy(0.0, next_one, 0.0)
     return len(found.running)
+
+
+def made(found: EngineState, prompt_tokens: int, tokens: float) -> QueueEntry:
+    number = len(found.running)
+    return entry(number, request(f"r{number}", prompt_tokens=prompt_tokens), tokens=tokens)
 
 
 @pytest.mark.parametrize(("prompt_tokens", "tokens", "most"), [(100, 200.0, 20), (400, 200.0, 10), (2500, 1000.0, 2)])
@@ -47,6 +51,19 @@ def test_an_engine_takes_as_many_as_its_step_has_time_for_by_the_middle_of_their
 ) -> None:
     """Each of 100 + 100 tokens of context takes 1 + 2 ms, each of 400 + 100 takes 1 + 5 ms."""
     assert filled(state(), prompt_tokens, tokens) == most
+
+
+def test_a_small_request_does_not_wait_for_long_ones_to_end() -> None:
+    """Ten that take 6 ms each leave no time: one that takes 3 ms begins, until half as much again is taken."""
+    found = state()
+    filled(found, 400, 200.0)
+    assert found.open
+    assert not found.has_time_for(made(found, 400, 200.0))
+    relegated = made(found, 100, 200.0)
+    relegated.relegated = True
+    assert not found.has_time_for(relegated)
+    assert filled(found, 100, 200.0) == 10 + 10
+    assert not found.open
 
 
 def test_without_a_known_cost_the_other_limits_hold_alone() -> None:
@@ -85,10 +102,11 @@ def test_what_leaves_gives_its_time_back_and_an_answer_that_outgrows_its_predict
     assert found.used_s == pytest.approx(0.06)
     found.produced(first, 500)  # of 200: now 600 tokens of context
     assert found.used_s == pytest.approx(0.064)
+    assert not found.has_time_for(made(found, 400, 200.0))
     found.release(1.0, first)
     assert found.used_s == pytest.approx(0.057)
     found.release(1.0, second)
-    assert found.open
+    assert found.has_time_for(made(found, 400, 200.0))
     for each in list(found.running.values()):
         found.release(1.0, each)
     assert (found.used_s, found.contexts) == (0.0, 0.0)
@@ -99,7 +117,7 @@ def test_what_is_not_in_the_books_counts_as_what_is() -> None:
     found.occupy(0.0, entry(0, request("r0", prompt_tokens=100), tokens=200.0), 0.0)
     for at_s in (1.0, 2.0):  # two samples in a row
         found.see(at_s, sampled(running=20, counted=True, step_s=0.09), 0.1)
-    assert not found.open
+    assert not found.has_time_for(made(found, 100, 200.0))
 
 
 def ordered(topology: TopologyName, seq: int = 1) -> TopologyReceived:

@@ -236,11 +236,28 @@ class EngineState:
 
     @property
     def open(self) -> bool:
-        """Whether one more request may be granted here, by number and by the time of a step. An idle engine takes one
-        whatever its steps cost. What they are expected to take is not believed, up to `short_room` times the room,
-        while they are measured to be shorter than the share `short_step` of the SLO."""
+        """Whether some request may be granted here, by number and by the time of a step."""
         if self.in_flight >= self.cap:
             return False
+        return self._has_time or self.used_s < self._config.small_room * self.room_s
+
+    def has_time_for(self, entry: QueueEntry) -> bool:
+        """Returns whether a step has time for one more request. Where what runs takes all the time there is, one that
+        can be on time and takes little beside the others may begin all the same, up to `small_room` times the room:
+        it is soon done, and cannot wait for the long ones to end."""
+        if self._has_time:
+            return True
+        if entry.relegated or self.step is None:
+            return False
+        used_s = self.used_s
+        own_s = self.step.sequence_s + self.step.context_s * entry.mean_context
+        return used_s < self._config.small_room * self.room_s and own_s <= self._config.small * used_s / self.in_flight
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether a step has time for any request. An idle engine takes one whatever its steps cost. What they are
+        expected to take is not believed, up to `short_room` times the room, while they are measured to be shorter than
+        the share `short_step` of the SLO."""
         used_s, room_s = self.used_s, self.room_s
         if used_s < room_s or not self.in_flight:
             return True

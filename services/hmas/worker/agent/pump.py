@@ -118,7 +118,7 @@ def choose(
     for engine in roomy:
         if entry.tried and engine.start_id in entry.tried:
             continue
-        if not gate.could_ever(engine, prompt_tokens):
+        if not gate.could_ever(engine, prompt_tokens) or not engine.has_time_for(entry):
             continue
         if state.now_s < engine.held_until_s or not engine.ready(state.now_s, uncounted_s):
             continue
