@@ -180,6 +180,7 @@ def test_gate_rounds_up_to_blocks_and_keeps_the_margin() -> None:
     assert target.budget_blocks == 56  # 900 tokens in whole blocks of 16
     assert gate.need(target, entry(1, request(prompt_tokens=16)), 1.0) == 2
     first, second = entry(3, request("r3", prompt_tokens=790)), entry(4, request("r4", prompt_tokens=90))
+    second.relegated = True  # which leaves the margin alone, small as it is
     first.blocks = gate.need(target, first, 10.0)
     target.occupy(0.0, first, 0.1)
     assert gate.admits(0.0, target, second, gate.need(target, second, 6.0))
@@ -203,6 +204,29 @@ def test_gate_admits_who_comes_when_others_have_left() -> None:
     assert gate.admits(1.0, target, second, gate.need(target, second, 320.0))
     target.reserve(first, gate.need(target, first, 500.0))  # it turns out longer
     assert not gate.admits(1.0, target, second, gate.need(target, second, 320.0))
+
+
+def test_gate_lets_a_small_request_fill_the_margin() -> None:
+    """100 of 110 blocks may be filled, and ten requests hold them: one that takes at most 7 may begin all the same."""
+    gate = AdmissionGate(delta_frag=1 / 11, growth=1.25)
+    target = state(kv_capacity_tokens=1760)
+    target.budget_blocks = gate.budget_blocks(target)
+    assert target.budget_blocks == 100
+
+    def begins(number: int, blocks: int, *, relegated: bool = False) -> bool:
+        one = entry(number, request(f"r{number}", prompt_tokens=16 * blocks))
+        one.relegated = relegated
+        if fits := gate.admits(0.0, target, one, blocks):
+            one.blocks = blocks
+            target.occupy(0.0, one, 0.1)
+        return fits
+
+    assert all(begins(n, 10) for n in range(10))
+    assert not begins(10, 8)
+    assert not begins(11, 7, relegated=True)
+    assert begins(12, 7)
+    assert not begins(13, 4)
+    assert begins(14, 3)
 
 
 def test_gate_reserves_for_one_of_many_less_than_its_bound_until_it_needs_more() -> None:

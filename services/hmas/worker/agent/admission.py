@@ -15,6 +15,7 @@ class AdmissionGate:
     It fits if all of them together never hold more than M_cap (1 - delta_frag), counted in whole KV blocks, when each
     answers up to the tokens reserved for it. Eq. 2 adds up what each of them holds at its end, although most have left
     before the last one ends; where that sum exceeds the budget, its peak over time decides (`memory_peak.py`).
+    A small request may fill the margin delta_frag (`EngineState.memory_for`).
 
     l_upper = min(l_90 · q_b, max_tokens), with l_90 the predicted 90 % quantile of the request's length, and q_b the
     fence's factor for the bucket of its prompt's length; 1 if the fence was not calibrated for the predictor that
@@ -88,7 +89,7 @@ class AdmissionGate:
         does not report its capacity always has."""
         if not engine.budget_blocks:
             return True
-        budget = engine.budget_blocks - engine.foreign_blocks
+        budget = engine.memory_for(entry, blocks)
         return engine.blocks + blocks <= budget or engine.peak_fits(now_s, entry, blocks, budget)
 
     def could_ever(self, engine: EngineState, prompt_tokens: int) -> bool:

@@ -243,15 +243,22 @@ class EngineState:
 
     def has_time_for(self, entry: QueueEntry) -> bool:
         """Returns whether a step has time for one more request. Where what runs takes all the time there is, one that
-        can be on time and takes little beside the others may begin all the same, up to `small_room` times the room:
-        it is soon done, and cannot wait for the long ones to end."""
+        can be on time and is small may begin all the same, up to `small_room` times the room: it is soon done, and
+        cannot wait for the long ones to end."""
         if self._has_time:
             return True
         if entry.relegated or self.step is None:
             return False
-        used_s = self.used_s
         own_s = self.step.sequence_s + self.step.context_s * entry.mean_context
-        return used_s < self._config.small_room * self.room_s and own_s <= self._config.small * used_s / self.in_flight
+        used_s, config = self.used_s, self._config
+        return used_s < config.small_room * self.room_s and own_s * self.in_flight <= config.small * used_s
+
+    def memory_for(self, entry: QueueEntry, blocks: int) -> int:
+        """Returns how many KV blocks all that runs here may hold, by its bounds, once `entry` is granted, which holds
+        `blocks` at its end. For a small one that can be on time that is all there are, without the margin: it is soon
+        done."""
+        large = entry.relegated or blocks * len(self.running) > self._config.small * self.blocks
+        return (self.budget_blocks if large else self.info.kv_capacity_tokens // self.block_size) - self.foreign_blocks
 
     @property
     def _has_time(self) -> bool:
