@@ -66,6 +66,20 @@ def test_a_small_request_does_not_wait_for_long_ones_to_end() -> None:
     assert not found.open
 
 
+def test_where_small_requests_come_a_part_of_the_time_is_theirs() -> None:
+    """A step has 59.5 ms for sequences; of those that take 6 ms each, only what begins below 44.6 ms may come now."""
+    found = state()
+    filled(found, 400, 200.0)
+    for number in range(20):  # they come and go
+        found.occupy(1.0, small := entry(100 + number, request(f"s{number}", prompt_tokens=100), tokens=200.0), 0.0)
+        found.release(2.0, small)
+    assert found.small_share > 0.2
+    for each in list(found.running.values()):
+        found.release(3.0, each)
+    assert filled(found, 400, 200.0) == 8
+    assert found.has_time_for(made(found, 100, 200.0))
+
+
 def test_without_a_known_cost_the_other_limits_hold_alone() -> None:
     assert filled(state(step=None), 2500, 1000.0) == 64
 

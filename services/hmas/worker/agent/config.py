@@ -130,7 +130,10 @@ class EngineStateConfig:
     short_step: float = 0.7  # of the TPOT SLO worth keeping: shorter steps do not take what they were expected to,
     short_room: float = 2.0  # and so much more than they have room for is granted then
     small: float = 0.7  # a request that takes up to this share of what those that run take in the mean is small;
-    small_room: float = 1.5  # it may begin while these take up to so much more than a step has time for
+    small_room: float = 1.5  # it may begin while these take up to so much more than a step has time for,
+    large_room: float = 0.75  # and others while these take less than this of it,
+    small_seen: float = 0.2  # if at least so many of those granted lately were small,
+    small_smoothing: float = 0.02  # each of which has this weight
     suspect_pause_s: float = 5.0  # an engine that left a run without a token gets nothing for this long; twice as long
     max_suspect_pause_s: float = 30.0  # at each further one, and never longer than this
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)

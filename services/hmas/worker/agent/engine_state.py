@@ -66,6 +66,7 @@ class EngineState:
         "sample",
         "sample_unread",
         "sampled_s",
+        "small_share",
         "starts",
         "step",
         "suspected",
@@ -104,6 +105,7 @@ class EngineState:
         self.grew = False  # its own counters have changed since that was last told
         self.step: StepTime | None = None
         self.contexts = 0.0
+        self.small_share = 0.0  # of those granted lately, where a step's cost is known
         self.cap = self.n_run = self.b_token = 1
         self.regulator = FlowRegulator()
         self.sample: EngineSampled | None = None
@@ -166,6 +168,8 @@ class EngineState:
         the engine's steps."""
         if not self.running:
             self.busy_since_s = now_s
+        if self.step is not None and self.running:
+            self.small_share += self._config.small_smoothing * (self._is_small(entry) - self.small_share)
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
         self.expect(entry)
@@ -242,16 +246,21 @@ class EngineState:
         return self._has_time or self.used_s < self._config.small_room * self.room_s
 
     def has_time_for(self, entry: QueueEntry) -> bool:
-        """Returns whether a step has time for one more request. Where what runs takes all the time there is, one that
-        can be on time and is small may begin all the same, up to `small_room` times the room: it is soon done, and
-        cannot wait for the long ones to end."""
+        """Returns whether a step has time for one more request. Where what runs leaves no time for any, one that can
+        be on time and is small may begin all the same, up to `small_room` times the room: it is soon done, and cannot
+        wait for the long ones to end."""
         if self._has_time:
             return True
-        if entry.relegated or self.step is None:
+        small = not entry.relegated and self._is_small(entry)
+        return small and self.used_s < self._config.small_room * self.room_s
+
+    def _is_small(self, entry: QueueEntry) -> bool:
+        """Whether the request takes little of a step beside what runs here; none does while a step's cost is not
+        known."""
+        if self.step is None:
             return False
         own_s = self.step.sequence_s + self.step.context_s * entry.mean_context
-        used_s, config = self.used_s, self._config
-        return used_s < config.small_room * self.room_s and own_s * self.in_flight <= config.small * used_s
+        return own_s * self.in_flight <= self._config.small * self.used_s
 
     def memory_for(self, entry: QueueEntry, blocks: int) -> int:
         """Returns how many KV blocks all that runs here may hold, by its bounds, once `entry` is granted, which holds
@@ -262,13 +271,14 @@ class EngineState:
 
     @property
     def _has_time(self) -> bool:
-        """Whether a step has time for any request. An idle engine takes one whatever its steps cost. What they are
-        expected to take is not believed, up to `short_room` times the room, while they are measured to be shorter than
-        the share `short_step` of the SLO."""
-        used_s, room_s = self.used_s, self.room_s
-        if used_s < room_s or not self.in_flight:
+        """Whether a step has time for any request. Where small ones come, a part of it is theirs. An idle engine takes
+        one whatever its steps cost. What they are expected to take is not believed, up to `short_room` times the room,
+        while they are measured to be shorter than the share `short_step` of the SLO."""
+        config, used_s, room_s = self._config, self.used_s, self.room_s
+        open_to_any = config.large_room if self.small_share > config.small_seen else 1.0
+        if used_s < open_to_any * room_s or not self.in_flight:
             return True
-        config, sample = self._config, self.sample
+        sample = self.sample
         short = sample is not None and sample.step_s < config.short_step * self.worthy_slo_s
         return short and used_s < config.short_room * room_s
 
