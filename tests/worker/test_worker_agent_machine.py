@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from math import ceil
 from random import Random
+from statistics import fmean
 from typing import Any
 
 from hypothesis import settings
@@ -169,7 +170,7 @@ class WorkerMachine(RuleBasedStateMachine):
         known = self.taken(grant.engine)
         assert known < self.caps[grant.engine], "more than N_run"
         assert not any(g.request_id == grant.request_id for g in self.grants_to(gateway)), "granted twice"
-        self.check_fence(grant.engine)
+        self.check_fence(grant.engine, grant.request_id)
 
     def grants_to(self, gateway: str) -> Iterator[Grant]:
         return (message for message in self.streams[gateway].inbox if isinstance(message, Grant))
@@ -183,19 +184,23 @@ class WorkerMachine(RuleBasedStateMachine):
         runs = sum(1 for held in self.held.values() if held.engine == name and held.gateway in self.synced)
         return runs + sum(1 for gateway in self.synced for grant in self.grants_to(gateway) if grant.engine == name)
 
-    def check_fence(self, name: str) -> None:
+    def check_fence(self, name: str, granted: str) -> None:
         worker = self.agent._state
         state = worker.fleet[name]
         if worker.controls.bypass or not state.budget_blocks:
             return
         size = state.info.block_size
+        newest = state.running[granted]
+        others = [e.blocks for e in state.running.values() if e is not newest]
+        small = bool(others) and newest.blocks <= 0.7 * fmean(others) and not newest.relegated
+        limit = state.info.kv_capacity_tokens // size if small else state.budget_blocks
         rows = []  # (tokens held, tokens in the end)
         for e in state.running.values():
             end = min(e.request.prompt_tokens + e.bound_tokens, state.info.max_model_len, state.budget_blocks * size)
             rows.append((e.request.prompt_tokens + e.output_tokens, end))
         for later in [0.0, *(end - held for held, end in rows)]:  # all grow at one pace
             alive = [held + later for held, end in rows if held + later <= end]
-            assert sum(ceil(tokens / size) for tokens in alive) <= state.budget_blocks
+            assert sum(ceil(tokens / size) for tokens in alive) <= limit
         assert state.budget_blocks * size <= state.info.kv_capacity_tokens * (1 - CONFIG.delta_frag)
 
     def pick(self, of: Collection[str], pick: int) -> str:
