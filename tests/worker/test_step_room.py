@@ -62,6 +62,8 @@ def test_a_small_request_does_not_wait_for_long_ones_to_end() -> None:
     relegated = made(found, 100, 200.0)
     relegated.relegated = True
     assert not found.has_time_for(relegated)
+    relegated.has_turn = True  # all others wait behind it
+    assert found.has_time_for(relegated)
     assert filled(found, 100, 200.0) == 10 + 10
     assert not found.open
 

@@ -170,7 +170,7 @@ class WorkerMachine(RuleBasedStateMachine):
         known = self.taken(grant.engine)
         assert known < self.caps[grant.engine], "more than N_run"
         assert not any(g.request_id == grant.request_id for g in self.grants_to(gateway)), "granted twice"
-        self.check_fence(grant.engine, grant.request_id)
+        self.check_fence(grant.engine)
 
     def grants_to(self, gateway: str) -> Iterator[Grant]:
         return (message for message in self.streams[gateway].inbox if isinstance(message, Grant))
@@ -184,15 +184,14 @@ class WorkerMachine(RuleBasedStateMachine):
         runs = sum(1 for held in self.held.values() if held.engine == name and held.gateway in self.synced)
         return runs + sum(1 for gateway in self.synced for grant in self.grants_to(gateway) if grant.engine == name)
 
-    def check_fence(self, name: str, granted: str) -> None:
+    def check_fence(self, name: str) -> None:
         worker = self.agent._state
         state = worker.fleet[name]
         if worker.controls.bypass or not state.budget_blocks:
             return
         size = state.info.block_size
-        newest = state.running[granted]
-        others = [e.blocks for e in state.running.values() if e is not newest]
-        small = bool(others) and newest.blocks <= 0.7 * fmean(others) and not newest.relegated
+        least, *others = sorted(e.blocks for e in state.running.values())
+        small = bool(others) and least <= 0.7 * fmean(others)  # then one of them may fill the margin
         limit = state.info.kv_capacity_tokens // size if small else state.budget_blocks
         rows = []  # (tokens held, tokens in the end)
         for e in state.running.values():

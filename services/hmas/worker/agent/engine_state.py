@@ -248,11 +248,11 @@ class EngineState:
     def has_time_for(self, entry: QueueEntry) -> bool:
         """Returns whether a step has time for one more request. Where what runs leaves no time for any, one that can
         be on time and is small may begin all the same, up to `small_room` times the room: it is soon done, and cannot
-        wait for the long ones to end."""
+        wait for the long ones to end. So may a relegated one whose turn it is: as the head, it would hold up all."""
         if self._has_time:
             return True
-        small = not entry.relegated and self._is_small(entry)
-        return small and self.used_s < self._config.small_room * self.room_s
+        waits = not entry.has_turn and (entry.relegated or not self._is_small(entry))
+        return not waits and self.used_s < self._config.small_room * self.room_s
 
     def _is_small(self, entry: QueueEntry) -> bool:
         """Whether the request takes little of a step beside what runs here; none does while a step's cost is not

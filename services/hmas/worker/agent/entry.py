@@ -48,7 +48,8 @@ class QueueEntry:
     no longer wants it run, but has not answered its grant yet. `orphaned_s` is when the stream of its gateway ended
     while it ran; None while the gateway is connected. `successor` is a later attempt of the same request, which came
     before the grant of this one was answered.
-    `lane` is the number of the lane that it waits in, or was taken from.
+    `lane` is the number of the lane that it waits in, or was taken from. `has_turn`: it is relegated, and comes before
+    all others because it has waited for its share.
     `place` is its rank in the active topology; `charged` is the service already charged to its tenant there, and
     `generation` the number of the order it was taken from.
     """
@@ -75,6 +76,7 @@ class QueueEntry:
         "grant",
         "granted_s",
         "grants_before",
+        "has_turn",
         "lane",
         "orphaned_s",
         "others_tokens",
@@ -148,6 +150,7 @@ class QueueEntry:
         self.generation = -1
         self.lane = 0
         self.relegated = False
+        self.has_turn = False
         self.promised = False
         self.usual_tokens: float | None = None
         self.queue_length = 0  # at arrival

@@ -49,6 +49,7 @@ class Relegated:
     def remove(self, entry: QueueEntry) -> float:
         """Takes out `entry` and returns its work. Raises KeyError if it is not relegated here."""
         work = self._held.pop(entry.seq)[1]
+        entry.has_turn = False
         if len(self._items) > 2 * len(self._held) + 64:
             self._items = [(entry.request.arrival_s, seq) for seq, (entry, _) in self._held.items()]
             heapify(self._items)
@@ -69,7 +70,8 @@ class Relegated:
         if oldest is None:
             self._credit = 0.0
             return None
-        return oldest if 0.0 < self._credit >= self.work(oldest) else None
+        oldest.has_turn = 0.0 < self._credit >= self.work(oldest)
+        return oldest if oldest.has_turn else None
 
     def earn(self, now_s: float, work: float) -> None:
         """Credits the oldest request with its share of `work`, which was served to requests that are not relegated."""
