@@ -42,7 +42,9 @@ def test_credit_is_spent_and_does_not_outlive_the_relegated() -> None:
     relegated.earn(0.0, 1.5 / CONFIG.share)
     first = relegated.claimant()
     assert first is not None
+    assert first.has_turn
     relegated.spend(relegated.remove(first))
+    assert not first.has_turn
     second = relegated.oldest()
     assert second is not None
     assert relegated.claimant() is None
