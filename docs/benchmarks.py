@@ -82,7 +82,7 @@ def benchmarks_page() -> str:
         cells = (
             f"[{_title(text)}](results/{name}.md)",
             kind,
-            MACHINES.get(kind, MACHINE),
+            record.get("machine", MACHINES.get(kind, MACHINE)),
             f"`{record['command']}`",
             f"`{record['commit']}`",
             f"`{record['lock']}`" if record["lock"] else "none",

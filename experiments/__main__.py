@@ -507,6 +507,22 @@ def goodput(
 
 
 @app.command()
+def h100(out: Out = RESULTS, seeds: Seeds = 3, processes: Processes = CORES, pages_only: PagesOnly = False) -> None:
+    """Simulates a vLLM on an H100 with prefill chunks of other sizes, and writes the page, beside what `hmas compare`
+    has measured there."""
+    import json
+
+    from experiments.h100 import ChunkRow, measure
+    from experiments.report.h100 import PROFILE, write_page
+
+    if pages_only:
+        rows = [ChunkRow(**row) for row in json.loads((out / "h100-chunks.json").read_text())]
+    else:
+        rows = measure(out / PROFILE, range(1, seeds + 1), processes)
+    _told(write_page(rows, seeds, out))
+
+
+@app.command()
 def maestro(
     out: Out = RESULTS,
     seeds: Seeds = 5,

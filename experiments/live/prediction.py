@@ -1,5 +1,6 @@
 """`python -m experiments.live.prediction` sends typed prompts through a mesh in front of each engine, compares the
-predicted costs with the measured ones, and writes docs/results/live-prediction.md."""
+predicted costs with the measured ones, and writes docs/results/live-prediction.md. With --engine it does so in front of
+an engine that runs already, and adds that to the page."""
 
 import argparse
 import asyncio
@@ -26,6 +27,7 @@ from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
+from hmas.mesh.up import card_of, with_model
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.runner.run import run_load
 from tests.engines.engine_server import MODEL
@@ -50,7 +52,7 @@ class PredictionStudy:
         self._requests = requests
         self._seeds = seeds
         self._say = say
-        self.found = PredictionResults(engines={}, cpus=os.cpu_count() or 1)
+        self.found = PredictionResults(engines={})
 
     async def emulated(self, folder: Path) -> None:
         options = MeshOptions()
@@ -68,7 +70,14 @@ class PredictionStudy:
             options = MeshOptions(engine_urls=(url,), model=MODEL, max_num_seqs=SCENARIO.max_num_seqs)
             await self._engine(VLLM, options, CONTEXT, folder)
 
+    async def running(self, name: str, what: str, options: MeshOptions, folder: Path) -> None:
+        """Measures the engine that `options` name, for half of its context."""
+        self.found.engines[name] = what
+        context = int(card_of(options.engine_urls[0], "").get("max_model_len") or MAX_MODEL_LEN)
+        await self._engine(name, options, min(context // 2, MAX_MODEL_LEN), folder)
+
     async def _engine(self, name: str, options: MeshOptions, context: int, folder: Path) -> None:
+        self.found.engines[name] += f". Its machine has {os.cpu_count()} cores."
         workload = ReplayWorkload(None, context)
         async with _started(options, folder / name) as (mesh, _):
             full_rps = await _full_rps(mesh.plan.state({}), workload)
@@ -138,10 +147,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--engines", nargs="+", choices=ENGINES, default=ENGINES, help="engines to measure; figures of others are kept"
     )
+    parser.add_argument("--engine", metavar="URL", help="measure this running engine instead")
+    parser.add_argument("--name", default="", help="its name on the page")
+    parser.add_argument("--what", default="", help="a sentence that says what it is: version, model, card, flags")
+    parser.add_argument("--max-num-seqs", type=int, help="its --max-num-seqs")
+    parser.add_argument("--hardware", default="", help="its card and how many, e.g. H100x2")
     parser.add_argument("--requests", type=int, default=REQUESTS, help="requests of a run for each worker")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 1 on")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
     args = parser.parse_args(argv)
+    if args.engine and not (args.name and args.what and args.max_num_seqs):
+        parser.error("--engine goes with --name, --what and --max-num-seqs")
     console = Console(width=120)
     study = PredictionStudy(
         args.requests, tuple(range(1, args.seeds + 1)), lambda line: console.print(line, highlight=False)
@@ -150,6 +166,12 @@ def main(argv: list[str] | None = None) -> int:
     async def run() -> None:
         async with interruptible():
             with tempfile.TemporaryDirectory(prefix="hmas-live-") as folder:
+                if args.engine:
+                    options = MeshOptions(
+                        engine_urls=(args.engine,), max_num_seqs=args.max_num_seqs, hardware=args.hardware
+                    )
+                    await study.running(args.name, args.what, with_model(options), Path(folder))
+                    return
                 for name, measure in ((EMULATED, study.emulated), (VLLM, study.vllm)):
                     if name in args.engines:
                         await measure(Path(folder))

@@ -43,7 +43,6 @@ class PredictionResults:
     """All runs, and what each engine is, by its name."""
 
     engines: dict[str, str]
-    cpus: int
     runs: list[PredictionRun] = field(default_factory=list)
 
     def only_measured(self) -> "PredictionResults":
@@ -61,7 +60,7 @@ class PredictionResults:
             name: [r for run in self.runs if run.engine == name for r in run.requests] for name in self.engines
         }
         pooled = {name: errors(requests) for name, requests in by_engine.items()}
-        return {"engines": self.engines, "cpus": self.cpus, "pooled": pooled, "runs": runs}
+        return {"engines": self.engines, "pooled": pooled, "runs": runs}
 
 
 def errors(requests: Sequence[SettledRequest]) -> dict[str, Any]:
@@ -114,7 +113,6 @@ def page_of(document: Document) -> str:
     return render(
         Path(__file__).with_name("prediction.md.j2"),
         engines=engines,
-        cpus=document["cpus"],
         seeds={name: sorted({run["seed"] for run in runs if run["engine"] == name}) for name in engines},
         shares=sorted({run["share"] for run in runs}),
         full={name: f"{next(r['full_rps'] for r in runs if r['engine'] == name):.1f}" for name in engines},

@@ -32,10 +32,10 @@ def write_page(rows: Sequence[LoadRow], out: Path) -> list[Path]:
         Path(__file__).with_name("goodput.md.j2"), engines=ENGINES, profile=PROFILE,
         seeds=len({row.seed for row in rows}),
         simulated=[(f"{rate:g}", *(_spread(_at(rows, side, rate)) for side in SIDES)) for rate in RATES_RPS],
-        minute=_compared(minute), own=_compared(own), own_rate=f"{own['rate_rps']:g}",
+        minute=compared_table(minute), own=compared_table(own), own_rate=f"{own['rate_rps']:g}",
         own_valid=all(own[side]["valid"] for side in SIDES),
         own_lag=f"{max(1000.0 * (own[side]['engine_lag_p99_s'] or 0.0) for side in SIDES):.0f}",
-        verdict=_verdict(minute, own), memory=_memory(rows, minute),
+        verdict=f"{gaps_said(minute, own)} {_medians(minute, own)}", memory=_memory(rows, minute),
     )  # fmt: skip
     page.write_text(text, encoding="utf-8")
     facts.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
@@ -51,7 +51,7 @@ def _spread(values: Sequence[float], form: str = "{:.1f} %") -> str:
     return f"{form.format(fmean(values))} ({form.format(min(values)).split()[0]}-{form.format(max(values)).split()[0]})"
 
 
-def _compared(compared: dict[str, Any]) -> str:
+def compared_table(compared: dict[str, Any]) -> str:
     """Returns a table of the live runs and the simulated ones, mean (range) over the seeds."""
     columns = [side + kind for side in SIDES for kind in ("", ", simulated")]
     rows = [
@@ -61,23 +61,30 @@ def _compared(compared: dict[str, Any]) -> str:
     return table((f"{compared['rate_rps']:g} requests/s", *columns), rows)
 
 
-def _verdict(*all_compared: dict[str, Any]) -> str:
-    """Says how far simulated figures are from measured ones, and how far the seeds are apart."""
-    gaps, widths, medians = list[float](), list[float](), dict[str, list[float]]()
+def gaps_said(*all_compared: dict[str, Any]) -> str:
+    """Says how far simulated shares on time are from measured ones, and how far the seeds are apart."""
+    gaps, widths = list[float](), list[float]()
     for compared in all_compared:
         for side in SIDES:
             live, virtual = (compared[name]["runs"] for name in (side, f"{side}, simulated"))
             on_time = [100.0 * run["goodput_rate"] for run in live]
             gaps.append(100.0 * fmean(run["goodput_rate"] for run in virtual) - fmean(on_time))
             widths.append(max(on_time) - min(on_time))
+    return (
+        f"The simulated share of requests on time lies {min(gaps):+.1f} to {max(gaps):+.1f} points off the measured;\n"
+        f"the seeds of one measured column range over {min(widths):.1f} to {max(widths):.1f} points."
+    )
+
+
+def _medians(*all_compared: dict[str, Any]) -> str:
+    medians = dict[str, list[float]]()
+    for compared in all_compared:
+        for side in SIDES:
+            live, virtual = (compared[name]["runs"] for name in (side, f"{side}, simulated"))
             ratio = fmean(run["ttft_p50_s"] for run in live) / fmean(run["ttft_p50_s"] for run in virtual)
             medians.setdefault(side, []).append(ratio)
     longer = "; ".join(f"{side} {min(of):.1f} to {max(of):.1f}" for side, of in medians.items())
-    return (
-        f"The simulated share of requests on time lies {min(gaps):+.1f} to {max(gaps):+.1f} points off the measured;\n"
-        f"the seeds of one measured column range over {min(widths):.1f} to {max(widths):.1f} points. The median TTFT,\n"
-        f"measured over simulated: {longer}."
-    )
+    return f"The median TTFT,\nmeasured over simulated: {longer}."
 
 
 def _memory(rows: Sequence[LoadRow], minute: dict[str, Any]) -> str:

@@ -27,7 +27,7 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     for path in (*(ROOT / "docs").glob("*.md"), ROOT / "docs/index.md", ROOT / "docs/results/goodput.md"):
         assert path.relative_to(ROOT / "docs").with_suffix(".html") in pages
     assert [(str(name), found) for name, text in pages.items() for found in ELSEWHERE.findall(text)] == []
-    assert 'src="results/figures/minute.svg"' in pages[Path("index.html")]
+    assert 'src="results/figures/h100.svg"' in pages[Path("index.html")]
 
 
 @pytest.mark.parametrize(

@@ -137,19 +137,19 @@ def run(engine: str, error: float) -> PredictionRun:
 
 
 def test_the_verdict_names_what_is_missed_and_no_other() -> None:
-    found = PredictionResults(engines={"x": "", "y": ""}, cpus=2, runs=[run("x", 0.09), run("y", 0.15)])
+    found = PredictionResults(engines={"x": "", "y": ""}, runs=[run("x", 0.09), run("y", 0.15)])
     assert verdict(found.document()["pooled"]) == (
         "The goals are met for decode on x, prefill on x, prefill on y. "
         "Missed are those for decode on y (0.150, 1.5 times the goal; its floor, below, is -)."
     )
-    unmeasured = PredictionResults(engines={"x": ""}, cpus=2, runs=[])
+    unmeasured = PredictionResults(engines={"x": ""}, runs=[])
     assert verdict(unmeasured.document()["pooled"]).startswith("No goal is met.")
 
 
 def test_engines_that_are_not_measured_again_stay(tmp_path: Path) -> None:
-    write_page(PredictionResults(engines={"x": "one"}, cpus=2, runs=[run("x", 0.05)]), tmp_path)
-    write_page(PredictionResults(engines={"y": "two"}, cpus=2, runs=[run("y", 0.2)]), tmp_path)
-    page, facts, rows = write_page(PredictionResults(engines={"y": "three"}, cpus=2, runs=[run("y", 0.3)]), tmp_path)
+    write_page(PredictionResults(engines={"x": "one"}, runs=[run("x", 0.05)]), tmp_path)
+    write_page(PredictionResults(engines={"y": "two"}, runs=[run("y", 0.2)]), tmp_path)
+    page, facts, rows = write_page(PredictionResults(engines={"y": "three"}, runs=[run("y", 0.3)]), tmp_path)
     document = json.loads(facts.read_text())
     assert document["engines"] == {"x": "one", "y": "three"}
     assert [each["engine"] for each in document["runs"]] == ["x", "y"]
