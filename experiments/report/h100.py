@@ -82,6 +82,6 @@ def _best(rows: Sequence[ChunkRow], rate_rps: float) -> str:
         max((_at(rows, side, rate_rps, chunk) for chunk in CHUNKS), key=lambda row: row.on_time) for side in SIDES
     )
     return (
-        f"At {rate_rps:g}/s the best size for the engine alone is {alone.chunk} ({percent(alone.on_time)}), behind the mesh "
-        f"{mesh.chunk} ({percent(mesh.on_time)})."
+        f"At {rate_rps:g}/s the best size for the engine alone is {alone.chunk} ({percent(alone.on_time)}), behind the "
+        f"mesh {mesh.chunk} ({percent(mesh.on_time)})."
     )
