@@ -13,7 +13,7 @@ from experiments.h100 import CHUNKS, RATES_RPS, SIDES, ChunkRow
 from experiments.report.goodput import compared_table, gaps_said
 from experiments.report.template import percent, render, table
 
-PROFILE = "h100.yaml"
+PROFILE, POINTS = "h100.yaml", "h100.points.jsonl"
 
 
 def write_page(rows: Sequence[ChunkRow], seeds: int, out: Path) -> list[Path]:
@@ -28,7 +28,8 @@ def write_page(rows: Sequence[ChunkRow], seeds: int, out: Path) -> list[Path]:
         measured=[(f"{rate:g}", len(of["seeds"])) for rate, of in measured.items()],
         prefill_error=percent(profile["fit"]["prefill_mean"]), decode_error=percent(profile["fit"]["decode_mean"]),
         tables=[compared_table(of) for of in measured.values()],
-        valid=_valid(measured), served=_served(measured), verdict=gaps_said(*measured.values()), chunk_seeds=seeds,
+        valid=_valid(measured), scatter=_scatter(out / POINTS), served=_served(measured),
+        verdict=gaps_said(*measured.values()), chunk_seeds=seeds,
         chunks=table(
             ("requests/s", "", *(f"{chunk} tokens" for chunk in CHUNKS)),
             [(f"{rate:g}", side, *(_cell(rows, side, rate, chunk) for chunk in CHUNKS))
@@ -50,6 +51,16 @@ def _said(rate_rps: float, compared: dict[str, Any]) -> str:
     )
 
 
+def _scatter(points: Path) -> str:
+    """Returns by how much the slowest prompt of a length took longer than the fastest, at most."""
+    took = dict[str, list[float]]()
+    for line in points.read_text(encoding="utf-8").splitlines()[1:]:
+        point = json.loads(line)
+        if point["kind"] == "prefill" and point["seconds"]:
+            took.setdefault(point["id"].rpartition("-")[0], []).append(point["seconds"])
+    return f"{100.0 * max(max(of) / min(of) - 1.0 for of in took.values()):.0f} %"
+
+
 def _valid(measured: dict[float, dict[str, Any]]) -> str:
     wrong = [reason for of in measured.values() for side in SIDES for reason in of[side]["invalid_reasons"]]
     return f"Invalid: {'; '.join(wrong)}." if wrong else "All runs are valid: the generator was not late."
@@ -61,10 +72,13 @@ def _served(measured: dict[float, dict[str, Any]]) -> str:
     for rate_rps, of in measured.items():
         alone, mesh = (of[side] for side in SIDES)
         told.append(
-            f"at {rate_rps:g}/s {100.0 * (mesh['esg_rate'] / alone['esg_rate'] - 1.0):+.1f} % of the tokens' service "
-            f"(ESG), and a TTFT p99 of {mesh['ttft_p99_s']:.0f} s in place of {alone['ttft_p99_s']:.0f} s"
+            f"at {rate_rps:g}/s {100.0 * (mesh['esg_rate'] / alone['esg_rate'] - 1.0):+.1f} %, and a TTFT p99 of "
+            f"{mesh['ttft_p99_s']:.0f} s instead of {alone['ttft_p99_s']:.0f} s"
         )
-    return f"What it costs: {'; '.join(told)}. The requests that cannot be on time wait for those that can."
+    return (
+        "What it costs, in ESG (the expected service gain: tokens served, those of late requests counted for less) and\n"
+        f"in the longest waits: {'; '.join(told)}.\nThe requests that cannot be on time wait for those that can."
+    )
 
 
 def _at(rows: Sequence[ChunkRow], side: str, rate_rps: float, chunk: int) -> ChunkRow:

@@ -8,14 +8,14 @@ from shutil import copy
 import pytest
 
 from experiments.h100 import RATES_RPS, SIDES, ChunkRow
-from experiments.report.h100 import PROFILE, write_page
+from experiments.report.h100 import POINTS, PROFILE, write_page
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
 MEASURED = [f"h100-{rate:g}.json" for rate in RATES_RPS]
 
 
 def test_the_page_is_that_of_its_figures(tmp_path: Path) -> None:
-    for name in (PROFILE, *MEASURED):
+    for name in (PROFILE, POINTS, *MEASURED):
         copy(RESULTS / name, tmp_path)
     rows = [ChunkRow(**row) for row in json.loads((RESULTS / "h100-chunks.json").read_text())]
     page, _ = write_page(rows, 3, tmp_path)
@@ -35,7 +35,7 @@ def test_the_requests_are_those_of_the_shares(name: str) -> None:
 
 
 def test_an_invalid_run_is_told(tmp_path: Path) -> None:
-    for name in (PROFILE, *MEASURED):
+    for name in (PROFILE, POINTS, *MEASURED):
         copy(RESULTS / name, tmp_path)
     spoilt = json.loads((tmp_path / MEASURED[0]).read_text())
     spoilt["mesh"]["invalid_reasons"] = ["the generator was late"]
