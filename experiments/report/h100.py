@@ -76,8 +76,8 @@ def _served(measured: dict[float, dict[str, Any]]) -> str:
             f"{mesh['ttft_p99_s']:.0f} s instead of {alone['ttft_p99_s']:.0f} s"
         )
     return (
-        "What it costs, in ESG (the expected service gain: tokens served, those of late requests counted for less) and\n"
-        f"in the longest waits: {'; '.join(told)}.\nThe requests that cannot be on time wait for those that can."
+        "What it costs, in ESG (the expected service gain: tokens served, those of late requests for less) and in\n"
+        f"the longest waits: {'; '.join(told)}.\nThe requests that cannot be on time wait for those that can."
     )
 
 
