@@ -58,7 +58,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from math import exp, inf
 
-from hmas.contracts.control import Hints, StepTime, TopologyName
+from hmas.contracts.control import Hints, TopologyName
 from hmas.worker.agent.deadline_order import DeadlineOrder, Job
 from hmas.worker.agent.entry import QueueEntry
 from hmas.worker.agent.job_plan import JobPlan, JobPlanConfig, StagePlan
@@ -170,10 +170,10 @@ class MaxOnTime:
     accounts_service = True
     paced = True
     __slots__ = (
-        "_by_tokens", "_config", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
+        "_by_tokens", "_config", "_context_s", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
         "_memory_lead", "_newest", "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate",
         "_relegated", "_restored_s", "_room_s", "_served", "_share", "_shelved", "_slack_share", "_slots", "_spare",
-        "_step", "_surges", "_typical", "_wait_s",
+        "_surges", "_typical", "_wait_s",
     )  # fmt: skip
 
     def __init__(self, hints: Hints, config: MaxOnTimeConfig) -> None:
@@ -202,7 +202,7 @@ class MaxOnTime:
         self._slots = config.default_slots
         self._kv_tokens = 0
         self._typical = float(config.default_slots)
-        self._step = StepTime(0.0, 0.0, 0.0)  # of an engine, in the mean
+        self._context_s = 0.0  # of a step, for each token of context; of an engine, in the mean
         self._room_s = inf  # of its time for sequences
         self._memory_lead = 0.0  # by how much more of the memory is in use than of the slots
         self._now_s = 0.0
@@ -227,11 +227,11 @@ class MaxOnTime:
         patience, slot = self._config.patience * self._fullness * self._typical, 1.0 / self._slots
         kv_tokens = self._kv_tokens if self._memory_lead > 0.0 else 0
         latest_start_s, value_of = self._latest_start_s, self._value
-        room_s, sequence_s, context_s = self._room_s, self._step.sequence_s, self._step.context_s
+        room_s, context_s = self._room_s, self._context_s
         for entry in entries:
             tokens, share = entry.predicted_tokens, slot
-            if room_s < inf:
-                step_s = sequence_s + context_s * (entry.request.prompt_tokens + tokens / 2.0)
+            if room_s < inf:  # what a sequence takes of a step besides is nearly all prompts, which `prefill_s` counts
+                step_s = context_s * (entry.request.prompt_tokens + tokens / 2.0)
                 share = min(1.0, max(share, step_s / room_s))
             if kv_tokens:
                 share = min(1.0, max(share, (entry.request.prompt_tokens + tokens / 2.0) / kv_tokens))
@@ -341,15 +341,10 @@ class MaxOnTime:
         self._wait_s = sum(engine.prefill_wait_s for engine in engines) / len(engines)
 
     def _see_steps(self, engines: Sequence[EngineOccupancy]) -> None:
-        """Takes the mean of what the engines' steps cost and have time for."""
+        """Takes the mean of what a token of context costs in the engines' steps, and of the time that these have."""
         count = len(engines)
-        steps = [engine.step for engine in engines if engine.step is not None]
         self._room_s = sum(engine.room_s for engine in engines) / count
-        self._step = StepTime(
-            base_s=sum(step.base_s for step in steps) / count,
-            sequence_s=sum(step.sequence_s for step in steps) / count,
-            context_s=sum(step.context_s for step in steps) / count,
-        )
+        self._context_s = sum(engine.step.context_s for engine in engines if engine.step is not None) / count
 
     def _relegate(self) -> None:
         """Relegates requests until all others are planned to be on time; in a long queue only the first `walked` jobs
