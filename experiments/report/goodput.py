@@ -77,6 +77,7 @@ def gaps_said(*all_compared: dict[str, Any]) -> str:
 
 
 def _medians(*all_compared: dict[str, Any]) -> str:
+    """Says how far simulated median TTFTs are from measured ones."""
     medians = dict[str, list[float]]()
     for compared in all_compared:
         for side in SIDES:

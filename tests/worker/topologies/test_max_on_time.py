@@ -440,19 +440,23 @@ def test_a_class_of_greater_weight_is_given_up_last() -> None:
     assert any(e.relegated for e in entries)
 
 
+def urgency_behind(occupancy: EngineOccupancy) -> float:
+    """The urgency of a request of 100 prompt and 400 output tokens behind an engine that has long been as full."""
+    order = MaxOnTime(Hints(), MaxOnTimeConfig())
+    for step in range(400):
+        order.observe(ServiceView(0.01 * step, (occupancy,)))
+    waiting = entry(1, request("r1", prompt_tokens=100))
+    waiting.annotate(annotation(400.0, ttft_s=0.1, tpot_s=0.05, slo=Slo(10.0, 0.1)))
+    order.push(waiting)
+    assert order.pop() is waiting
+    return waiting.urgency
+
+
 def test_decoding_puts_a_request_back_equally_where_slots_and_where_memory_are_scarce() -> None:
     """An engine that has room for 40 such sequences delays the next one by as much, whatever it is that is full."""
 
     def urgency(cap: int, kv_tokens: int) -> float:
-        order = MaxOnTime(Hints(), MaxOnTimeConfig())
-        for step in range(400):
-            occupancy = EngineOccupancy(cap=cap, running=40, kv_tokens=kv_tokens, kv_free_tokens=0)
-            order.observe(ServiceView(0.01 * step, (occupancy,)))
-        waiting = entry(1, request("r1", prompt_tokens=100))
-        waiting.annotate(annotation(400.0, ttft_s=0.1, tpot_s=0.05, slo=Slo(10.0, 0.1)))
-        order.push(waiting)
-        assert order.pop() is waiting
-        return waiting.urgency
+        return urgency_behind(EngineOccupancy(cap=cap, running=40, kv_tokens=kv_tokens, kv_free_tokens=0))
 
     scarce_slots = urgency(40, 0)
     assert scarce_slots == pytest.approx(9.9 + 0.12 * 400 * 0.05, rel=0.02)
@@ -463,18 +467,10 @@ def test_the_prompts_part_of_a_step_is_not_counted_beside_the_prompts_themselves
     """What a sequence takes of a step is nearly all prompts that follow it; its context is its own."""
 
     def urgency(sequence_s: float, context_s: float) -> float:
-        order = MaxOnTime(Hints(), MaxOnTimeConfig())
         step = StepTime(base_s=0.01, sequence_s=sequence_s, context_s=context_s)
-        occupancy = EngineOccupancy(
-            cap=256, running=40, kv_tokens=0, kv_free_tokens=0, step=step, room_s=0.05, used_s=0.05
+        return urgency_behind(
+            EngineOccupancy(cap=256, running=40, kv_tokens=0, kv_free_tokens=0, step=step, room_s=0.05, used_s=0.05)
         )
-        for at in range(400):
-            order.observe(ServiceView(0.01 * at, (occupancy,)))
-        waiting = entry(1, request("r1", prompt_tokens=100))
-        waiting.annotate(annotation(400.0, ttft_s=0.1, tpot_s=0.05, slo=Slo(10.0, 0.1)))
-        order.push(waiting)
-        assert order.pop() is waiting
-        return waiting.urgency
 
     assert urgency(0.005, 1e-5) == pytest.approx(urgency(0.0, 1e-5))
     assert urgency(0.0, 1e-4) > urgency(0.0, 1e-5) > urgency(0.0, 1e-6)
