@@ -1,12 +1,16 @@
 """Pace classes over several workers: requests go to the workers whose engines serve their class."""
 
+from dataclasses import replace
+
 from hmas.contracts.control import EngineClass, Layout
 from hmas.contracts.execution import Annotate, Withdraw
-from hmas.contracts.gateway import RequestAnnotated, StreamChanged, ToWorker
+from hmas.contracts.gateway import FromWorker, RequestAnnotated, StreamChanged, ToWorker
+from hmas.contracts.job import PrefixChain
+from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Slo
 from hmas.gateway.agent import GatewayConfig
-from tests.gateway.gateway_script import Mesh, annotation, heartbeat, submits
+from tests.gateway.gateway_script import Mesh, annotation, heartbeat, load, run_ended, submits
 
 SPLIT = Layout((0.1,), (EngineClass("w1/e1", 0), EngineClass("w2/e1", 1), EngineClass("w3/e1", 1)))
 STRICT, LAX = Slo(2.0, 0.08), Slo(8.0, 0.15)
@@ -20,7 +24,7 @@ def laid_out(*workers: str, config: GatewayConfig | None = None) -> Mesh:
 
 
 def to(mesh: Mesh, name: str, slo: Slo, **changes: object) -> str:
-    ((_, worker, _),) = submits(mesh.receive(name, slo=slo, **changes))
+    ((_, worker, _),) = submits([e for e in mesh.receive(name, slo=slo, **changes) if isinstance(e, ToWorker)])
     return worker
 
 
@@ -81,3 +85,45 @@ def test_an_imbalance_between_classes_moves_nothing_and_within_one_it_does() -> 
 
     assert backlog(w1=0.0, w2=60.0, w3=60.0) == []
     assert set(backlog(w1=0.0, w2=60.0, w3=0.0)) == {"w2"}
+
+
+def test_a_worker_whose_steps_are_too_slow_for_a_request_is_left_out_while_another_keeps_its_slo() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)), FromWorker("w2", load(step_s=0.05)))
+    assert [to(mesh, f"s{i}", STRICT) for i in range(3)] == ["w2"] * 3
+    assert to(mesh, "l1", LAX) == "w1"
+    assert to(mesh, "whole", replace(STRICT, whole=True)) == "w1"
+    mesh.play(FromWorker("w2", load(step_s=0.1)))
+    assert {to(mesh, f"both{i}", STRICT) for i in range(4)} == {"w1", "w2"}
+
+
+def test_a_quick_worker_without_an_engine_or_not_heard_of_keeps_no_request_from_a_slow_one() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)), HeartbeatReceived(heartbeat("w2", up=False)))
+    assert to(mesh, "s1", STRICT) == "w1"
+    mesh.play(HeartbeatReceived(heartbeat("w2")))
+    assert to(mesh, "s2", STRICT) == "w2"
+    for _ in range(8):
+        mesh.play(HeartbeatReceived(heartbeat("w1")))
+        mesh.tick(0.5)
+    assert to(mesh, "s3", STRICT) == "w1"
+
+
+def test_what_a_worker_holds_of_a_prompt_does_not_make_up_for_steps_that_are_too_slow() -> None:
+    mesh = Mesh("w1", "w2")
+    chain = PrefixChain((1, 2), (4_000, 8_000), True, 0, 1)
+    known = {"prompt_tokens": 8_000, "prefix": chain}
+    for name in ("r1", "r2"):
+        assert to(mesh, name, STRICT, **known) == "w1"
+        mesh.play(run_ended(name, mesh.grant(name, worker="w1"), Outcome.FINISHED))
+    mesh.play(FromWorker("w1", load(step_s=0.12)))
+    assert to(mesh, "r3", STRICT, **known) == "w2"
+
+
+def test_tags_that_tell_a_tighter_slo_take_a_request_from_a_slow_worker() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)))
+    assert to(mesh, "r1", LAX, slo_stated=False) == "w1"
+    effects = mesh.play(RequestAnnotated("r1", annotation(slo=STRICT)))
+    told = [(e.worker, type(e.message).__name__) for e in effects if isinstance(e, ToWorker)]
+    assert told == [("w1", "Withdraw"), ("w2", "Submit"), ("w2", "Annotate")]

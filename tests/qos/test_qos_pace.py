@@ -18,11 +18,11 @@ from tests.qos.test_qos_agent import SAMPLE, telemetry
 LAW = (0.04, 2e-4, 1e-6, 2e-4)
 
 
-def fitted(busy: float, seed: int = 1) -> PaceFit:
+def fitted(busy: float, seed: int = 1, slowness: float = 1.0, observations: int = 60) -> PaceFit:
     fit, rng = PaceFit(PaceFitConfig()), Random(seed)
-    for number in range(60):
+    for number in range(observations):
         sequences, context, prompt = rng.uniform(5, 60), rng.uniform(5_000, 90_000), rng.uniform(0, 400)
-        step_s = LAW[0] + LAW[1] * sequences + LAW[2] * context + LAW[3] * prompt
+        step_s = slowness * (LAW[0] + LAW[1] * sequences + LAW[2] * context + LAW[3] * prompt)
         per_s = busy / step_s
         sample = replace(
             SAMPLE,
@@ -103,13 +103,23 @@ def test_v_long_tells_the_demand_that_waits_and_forgets_what_came_long_ago() -> 
 
 
 def test_an_engine_observed_seldom_is_told_by_those_of_its_hardware() -> None:
-    young, old = PaceFit(PaceFitConfig()), fitted(1.0)
-    for i in range(60):
-        young.add(0.1 * i, replace(SAMPLE, busy=1.0, step_s=0.3))
+    young, old = fitted(1.0, seed=2, observations=1), fitted(1.0)
     assert young.observations == 1
-    assert young.view("w", "e").base_s > 2 * LAW[0]
-    assert young.view("w", "e", [old]).base_s == pytest.approx(LAW[0], rel=0.15)
-    assert old.view("w", "e", [young]).base_s == pytest.approx(LAW[0], rel=0.1)
+    assert young.view("w", "e").base_s != pytest.approx(LAW[0], rel=0.2)
+    assert young.view("w", "e", [old]).base_s == pytest.approx(LAW[0], rel=0.01)
+    assert old.view("w", "e", [young]).base_s == pytest.approx(LAW[0], rel=0.01)
+
+
+def test_the_law_of_a_slow_engine_is_that_of_its_hardware_times_how_slow_it_is() -> None:
+    slow, others = fitted(1.0, seed=2, slowness=2.0, observations=4), [fitted(1.0, seed) for seed in (3, 4)]
+    found = slow.view("w", "e", others)
+    laws = found.base_s, found.sequence_s, found.context_s, found.prompt_s
+    assert laws == pytest.approx([2.0 * each for each in LAW], rel=0.02)
+    assert others[0].view("w", "e", [slow]).base_s == pytest.approx(LAW[0], rel=0.01)
+
+
+def test_an_engine_of_which_nothing_was_observed_is_told_as_its_like() -> None:
+    assert PaceFit(PaceFitConfig()).view("w", "e", [fitted(1.0)]).observations == 0
 
 
 def test_v_long_has_room_for_both() -> None:

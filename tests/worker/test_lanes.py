@@ -18,7 +18,7 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.entry import EntryState
-from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, request, sampled
+from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, loads, request, sampled
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
 SPLIT = Layout((0.1,), (EngineClass("w1/e1", 0), EngineClass("w1/e2", 1)))
@@ -273,3 +273,53 @@ def test_each_engine_is_held_to_the_slos_of_the_class_that_it_serves() -> None:
     agent.step(5.0, EngineWentDown("e1", "gone"))
     agent.step(10.0, CycleTicked())
     assert [e.worthy_slo_s for e in agent.state.up] == [0.05]
+
+
+def two_paces() -> Scripted:
+    """A worker whose engines run a request each: e1 in steps of 50 ms, e2 in steps of 120 ms."""
+    agent = split_worker(MIXED)
+    agent.submit(0.0, paced("on-e1", 0.2), paced("on-e2", 0.2))
+    agent.step(0.0, sampled("e1", running=1, step_s=0.05))
+    agent.step(0.0, sampled("e2", running=1, step_s=0.12))
+    return agent
+
+
+def test_a_request_waits_for_an_engine_that_keeps_its_tpot_slo_rather_than_run_on_a_slow_one() -> None:
+    agent = two_paces()
+    assert dispatched(agent.submit(0.0, *lax(1))) == [("l0", "e1")]
+    assert not dispatched(agent.submit(0.1, paced("s0", 0.08)))
+    assert dispatched(agent.finish(0.2, "l0")) == [("s0", "e1")]
+    assert dispatched(agent.submit(0.3, *lax(1, first=1))) == [("l1", "e2")]
+
+
+def test_a_slow_engine_serves_a_request_that_no_other_can_take_or_that_cannot_be_on_time() -> None:
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))  # e1 is full
+    assert dispatched(agent.submit(0.0, request("whole", slo=Slo(4.0, 0.08, whole=True)))) == [("whole", "e2")]
+    agent = two_paces()
+    agent.step(0.1, sampled("e1", running=1, step_s=0.1))
+    agent.submit(0.1, *lax(1))
+    assert dispatched(agent.submit(0.1, paced("s0", 0.08))) == [("s0", "e2")], "no engine keeps it"
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    agent.submit(0.0, paced("s0", 0.08))
+    assert dispatched(agent.step(0.1, EngineWentDown("e1", "gone"))) == [("s0", "e2")]
+
+
+def test_an_idle_engine_and_one_not_sampled_lately_are_not_slow() -> None:
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    agent.finish(0.1, "on-e2")
+    assert dispatched(agent.submit(0.1, paced("s0", 0.08))) == [("s0", "e2")]
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    assert dispatched(agent.submit(60.0, paced("s0", 0.08))) == [("s0", "e2")]
+
+
+def test_the_load_tells_the_step_of_the_quickest_engine_unless_one_is_idle() -> None:
+    agent = two_paces()
+    ((_, told),) = loads(agent.step(0.1, HeartbeatDue()))
+    assert told.step_s == 0.05
+    agent.finish(0.2, "on-e2")
+    ((_, told),) = loads(agent.step(0.3, HeartbeatDue()))
+    assert told.step_s == 0.0

@@ -202,7 +202,8 @@ class EngineShare:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """The worker's load between two heartbeats. The fields up to `draining` are those of `WorkerHeartbeat`; `shares`
-    are meant for the gateway that gets the message."""
+    are meant for the gateway that gets the message. `step_s`: the time of a step on the quickest of its engines, in s;
+    0 if one of them is idle, or unknown."""
 
     queued: int
     queued_tokens: int
@@ -210,6 +211,7 @@ class Load:
     backlog_s: float
     draining: bool
     shares: tuple[EngineShare, ...] = ()
+    step_s: float = 0.0
 
 
 WorkerMessage = Grant | Stop | Refusal | Load

@@ -71,12 +71,14 @@ class PaceFit:
 
     def view(self, worker: str, engine: str, alike: Iterable["PaceFit"] = ()) -> PaceView:
         """Returns the law. Until the engine has been observed often, what was observed of those that are `alike`, being
-        of the same hardware, counts as well: two engines then tell in a quarter of a minute what one tells in half."""
+        of the same hardware, counts as well: two engines then tell in a quarter of a minute what one tells in half. If
+        this one takes longer for the same steps, theirs count as so much longer."""
         squares, products = [row[:] for row in self._squares], self._products[:]
         share = self._config.alike / (self._config.alike + self.observations)
         for other in alike:
+            slowness = self._slowness(other)
             for i in range(_TERMS):
-                products[i] += share * other._products[i]
+                products[i] += share * slowness * other._products[i]
                 for j in range(_TERMS):
                     squares[i][j] += share * other._squares[i][j]
         base_s, sequence_s, context_s, prompt_s = self._solve(squares, products)
@@ -89,6 +91,14 @@ class PaceFit:
             prompt_s=prompt_s,
             observations=self.observations if base_s > 0.0 else 0,
         )
+
+    def _slowness(self, other: "PaceFit") -> float:
+        """Returns how many times as long as `other` this engine takes for a step: the factor by which the other's law
+        fits its own observations best, by least squares; 1 before there are any."""
+        law = self._solve(other._squares, other._products)
+        expected = [sum(law[j] * self._squares[i][j] for j in range(_TERMS)) for i in range(_TERMS)]
+        squares = sum(law[i] * expected[i] for i in range(_TERMS))
+        return sum(law[i] * self._products[i] for i in range(_TERMS)) / squares if squares > 0.0 else 1.0
 
     def _solve(self, squares: list[list[float]], products: list[float]) -> list[float]:
         """Returns the coefficients of least squares under the condition that none is below 0: those of the subset of

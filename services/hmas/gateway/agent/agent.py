@@ -300,7 +300,7 @@ class GatewayAgent:
         if entry.refused_by:
             usable = [w for w in usable if w.name not in entry.refused_by]
         roomy = [w for w in usable if w.has_room(entry.request.prompt_tokens)]
-        candidates = self._router.serving(roomy or usable, entry.request, entry.annotation)
+        candidates = self._router.serving(now_s, roomy or usable, entry.request, entry.annotation)
         worker = self._router.choose(now_s, candidates)
         if worker is not None:
             return self._submit(now_s, entry, worker)
@@ -492,7 +492,7 @@ class GatewayAgent:
         self._router.recost(entry.worker, entry.request, annotation)
         if entry.state is RequestState.QUEUED and entry.attempt < self._config.max_attempts:
             usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.refused_by]
-            candidates = self._router.serving(usable, entry.request, entry.annotation) if len(usable) > 1 else ()
+            candidates = self._router.serving(now_s, usable, entry.request, entry.annotation) if len(usable) > 1 else ()
             if candidates and entry.worker not in (worker.name for worker in candidates):
                 return [*self._withdraw(entry), *self._route(now_s, entry)]
         return self._tell(entry.worker, Annotate(event.request_id, entry.attempt, annotation))

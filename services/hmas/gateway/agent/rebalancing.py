@@ -37,7 +37,7 @@ class Rebalancer:
                 key = f"{pool} {' '.join(worker.name for worker in group)}"
                 seen[key] = self._imbalanced.get(key, 0) + 1
                 if seen[key] >= self._config.rebalance_after:
-                    chosen += self._pick(*pair)
+                    chosen += self._pick(now_s, *pair)
         self._imbalanced = seen
         return chosen
 
@@ -63,7 +63,7 @@ class Rebalancer:
         worth = gap_s > max(self._config.rebalance_min_s, self._config.rebalance_min_share * most.predicted_backlog_s)
         return (most, least) if worth or most.engines_up == 0 else None
 
-    def _pick(self, most: WorkerState, least: WorkerState) -> list[tuple[LedgerEntry, WorkerState]]:
+    def _pick(self, now_s: float, most: WorkerState, least: WorkerState) -> list[tuple[LedgerEntry, WorkerState]]:
         """Chooses requests of the worker `most`, the last sent first, until half the difference of the two backlogs or
         `rebalance_moves` requests are chosen."""
         to_move_s = (most.predicted_backlog_s - least.predicted_backlog_s) / 2.0
@@ -71,7 +71,9 @@ class Rebalancer:
         for entry in reversed(self._ledger.queued_at(most.name)):
             if len(chosen) >= self._config.rebalance_moves or (to_move_s <= 0.0 and most.engines_up):
                 break
-            fits = least in self._router.serving(self._router.usable(entry.pool), entry.request, entry.annotation)
+            fits = least in self._router.serving(
+                now_s, self._router.usable(entry.pool), entry.request, entry.annotation
+            )
             if fits and entry.attempt < self._config.max_attempts and least.name not in entry.refused_by:
                 to_move_s -= self._router.cost_s(entry.request, entry.annotation) / max(1, most.engines_up)
                 chosen.append((entry, least))

@@ -10,7 +10,7 @@ from math import inf
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.execution import Load
 from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, EngineInfo, WorkerHeartbeat
-from hmas.contracts.request import Annotation, Request
+from hmas.contracts.request import Annotation, Request, Slo
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.fitness import Cost, Fitness
 from hmas.gateway.agent.workers import Promise, Sending, WorkerState
@@ -112,6 +112,7 @@ class Router:
             if worker.draining != load.draining:
                 self._changed()
             worker.report(now_s, load, self._config.report_lag_s)
+            worker.step_s = load.step_s
             worker.shares = {share.engine: share.slots for share in load.shares} or worker.shares
 
     def connect(self, name: str) -> None:
@@ -229,29 +230,37 @@ class Router:
         """Returns the worker of a pool's usable `workers` where a request with a known prompt costs the fewest seconds,
         and what it costs at each that was compared. None if none of these has room and works."""
         fitness, chain, tokens = self.fitness, request.prefix, request.prompt_tokens
+        slo = request.slo if annotation is None else annotation.tags.slo
         mixed = not workers[0].heartbeat.layout.cuts_s
         if not mixed:
-            workers = self.serving(workers, request, annotation)
+            workers = self._of_class(workers, request, slo)
         known, owner, drawn = fitness.known(chain), fitness.owner(workers, chain), fitness.drawn(now_s, len(workers))
         if drawn < len(workers):
             workers = fitness.candidates(workers, chain, known, drawn, owner)
             if not mixed:
-                workers = self.serving(workers, request, annotation)
+                workers = self._of_class(workers, request, slo)
         roomy = [w for w in workers if tokens <= (w.appraisal or w.appraise())[0]]
         if refused_by:
             roomy = [w for w in roomy if w.name not in refused_by]
-        return self.fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])
+        if not roomy:
+            return None, []
+        return fitness.choose(now_s, _in_pace(now_s, roomy, slo), request, annotation, known, owner)
 
     def serving(
-        self, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
+        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
     ) -> Sequence[WorkerState]:
+        """Returns those of a pool's `workers` that serve the request's pace class, and of these the ones whose steps
+        keep its TPOT SLO now, if there are such."""
+        slo = request.slo if annotation is None else annotation.tags.slo
+        return _in_pace(now_s, self._of_class(workers, request, slo), slo)
+
+    def _of_class(self, workers: Sequence[WorkerState], request: Request, slo: Slo) -> Sequence[WorkerState]:
         """Returns those of a pool's `workers` that serve the request's pace class: by their layout, of which a class
         without a working engine is merged with its neighbour. All of them where the layout is mixed."""
         cuts_s = workers[0].heartbeat.layout.cuts_s if len(workers) > 1 else ()
         if not cuts_s:
             return workers
         last = len(cuts_s)
-        slo = request.slo if annotation is None else annotation.tags.slo
         wanted = last if request.prefill_only else pace_class(cuts_s, slo.tpot_s)
         lane = serving(last + 1, frozenset().union(*(worker.classes for worker in workers)))[wanted]
         return [worker for worker in workers if lane in worker.classes] or workers
@@ -331,6 +340,16 @@ class Router:
 
     def prior_ttft_s(self, prompt_tokens: int) -> float:
         return prompt_tokens / self._config.prior_prefill_tokens_per_s
+
+
+def _in_pace(now_s: float, workers: Sequence[WorkerState], slo: Slo) -> Sequence[WorkerState]:
+    """Returns those of `workers` whose steps keep the request's TPOT SLO now, if one of these works and was heard of
+    lately; all of them if none does, or where the request is judged by its last token alone."""
+    quick = [worker for worker in workers if worker.step_s <= slo.tpot_s]
+    if len(quick) == len(workers) or slo.whole:
+        return workers
+    works = any(worker.engines_up and now_s - worker.heard_s <= WORKER_LOST_AFTER_S for worker in quick)
+    return quick if works else workers
 
 
 def _classes(heartbeat: WorkerHeartbeat) -> frozenset[int]:

@@ -40,9 +40,9 @@ Appraisal = tuple[float, float, float, float, int, float, int, str, float]
 class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
-    `slots`: the most sequences that its working engines run. `place`: its number in the index of prefixes. `pending`
-    are the predicted prefill times in s of the requests with known prompts that this gateway sent there and that have
-    no first token, and `pending_s` their sum.
+    `slots`: the most sequences that its working engines run. `step_s`: the time of a step as `Load` tells it. `place`:
+    its number in the index of prefixes. `pending` are the predicted prefill times in s of the requests with known
+    prompts that this gateway sent there and that have no first token, and `pending_s` their sum.
     `most_queued` and `most_tokens` are the heartbeat's bounds on its queue; inf: none.
     `classes` are the pace classes of its engines that are up, none where the layout is mixed.
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
@@ -69,6 +69,7 @@ class WorkerState:
     silent_since_s: float = inf
     shares: dict[str, int] = field(default_factory=dict)
     slots: int = 0
+    step_s: float = 0.0
     place: int = -1
     pending: dict[str, float] = field(default_factory=dict)
     pending_s: float = 0.0

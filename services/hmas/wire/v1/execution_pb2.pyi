@@ -248,20 +248,22 @@ class EngineShare(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ..., generating: _Optional[bool] = ...) -> None: ...
 
 class Load(_message.Message):
-    __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining", "shares")
+    __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining", "shares", "step_s")
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     QUEUED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_S_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
     queued: int
     queued_tokens: int
     running: int
     backlog_s: float
     draining: bool
     shares: _containers.RepeatedCompositeFieldContainer[EngineShare]
-    def __init__(self, queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ..., shares: _Optional[_Iterable[_Union[EngineShare, _Mapping]]] = ...) -> None: ...
+    step_s: float
+    def __init__(self, queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ..., shares: _Optional[_Iterable[_Union[EngineShare, _Mapping]]] = ..., step_s: _Optional[float] = ...) -> None: ...
 
 class WorkerOp(_message.Message):
     __slots__ = ("grant", "stop", "refusal", "load")

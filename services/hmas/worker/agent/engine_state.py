@@ -414,6 +414,10 @@ class EngineState:
         """Returns whether the engine's last sample is recent enough to regulate by."""
         return now_s - self.sampled_s <= self._config.sample_fresh_s
 
+    def step_now_s(self, now_s: float) -> float:
+        """Returns what a step takes by the last sample; 0 if the engine is idle, or the sample is old."""
+        return self.sample.step_s if self.sample is not None and self.in_flight and self.measured(now_s) else 0.0
+
     def utilisation(self, now_s: float) -> float:
         """Returns the use of the engine's binding resource (DESIGN §5.5): the larger of KV use and step time over the
         TPOT SLO worth keeping (`step_target.py`).

@@ -50,7 +50,7 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
         gateway = state.gateways[entry.gateway]
         willing = state.grantable(gateway)
-        engine = choose(state, gateway, entry, roomy, fenced) if willing else None
+        engine = choose(state, gateway, entry, _in_pace(state, lane, entry, roomy), fenced) if willing else None
         if engine is None and willing and len(state.lanes) > 1:
             engine = choose(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
         if engine is not None:
@@ -65,6 +65,21 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
         else:
             effects.append(end_unservable(state, entry))
     return effects, parked
+
+
+def _in_pace(state: AgentState, lane: int, entry: QueueEntry, roomy: list[EngineState]) -> list[EngineState]:
+    """Returns those of the lane's `roomy` engines whose steps keep the request's TPOT SLO now, which are none if the
+    quick ones have no room. All of `roomy`, if no engine of the lane that can take the request is quick, or if it is
+    late anyway or judged by its last token alone."""
+    now_s, most_s = state.now_s, entry.slo.tpot_s
+    slow = [engine for engine in roomy if engine.step_now_s(now_s) > most_s]
+    if not slow or entry.relegated or entry.slo.whole:
+        return roomy
+    for engine in state.lanes[lane]:
+        quick = not engine.suspected and engine.step_now_s(now_s) <= most_s
+        if quick and _could_bring(state, state.gateways[entry.gateway], engine, entry):
+            return [engine for engine in roomy if engine not in slow]
+    return roomy
 
 
 def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -> list[EngineState]:
