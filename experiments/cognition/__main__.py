@@ -56,9 +56,11 @@ PARTS = ("latency", "perception", "prediction")
 Report = Callable[[str], None]
 
 
-def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list[tuple[str, int, float, float]]]:
+def perception_figures(
+    data: Path, sizes: Path | None, report: Report
+) -> tuple[dict[str, Any], list[tuple[str, int, float, float]]]:
     """Returns the figures of perception, and for every answer its task type, its length in tokens, and the predicted
-    median and 90 % quantile. `data` is the folder with prompts/."""
+    median and 90 % quantile. `data` is the folder with prompts/, `sizes` the one with taggers of other sizes."""
     backend, files = ModelBackend(), prompt_files(data)
     prompts = read_prompts(files)
     turns = read_turns(workflow_files(data))
@@ -72,6 +74,8 @@ def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list
     known = perception.evaluate_length(backend, test, model_known=True)
     report(f"task accuracy {task.accuracy:.3f}, length MAE {known.mae:.0f}, model unknown {unknown.mae:.0f}")
     linear = perception.linear_mae(parts["train"], test)
+    lambda_star_rps = cognition_sim.lambda_star_rps(test)
+    rates_rps = {load: load * lambda_star_rps for load in SIMULATED_LOADS}
     figures = {
         "version": backend.version,
         "metadata": backend.metadata,
@@ -82,19 +86,27 @@ def perception_figures(data: Path, report: Report) -> tuple[dict[str, Any], list
         "length_linear_mae": linear,
         "coverage_by_prompt": perception.coverage_by_prompt(backend, test),
         "fence": asdict(cognition_fence.drifting(backend, test)),
-        "served": [asdict(run) for run in cognition_sim.served(backend, test, SIMULATED_LOADS)],
-        **_sizes(backend),
+        "served": [asdict(run) for run in cognition_sim.served(backend, test, rates_rps)],
+        **_sizes(backend, test, rates_rps, sizes),
         **_held_out(backend, prompts, known.mae, unknown.mae),
     }
     return figures, perception.length_rows(backend, test)
 
 
-def _sizes(backend: ModelBackend) -> dict[str, Any]:
-    """Returns the figures of taggers of other sizes, if they were measured with the shipped recipe on the same data."""
+def _sizes(
+    backend: ModelBackend, test: list[Prompt], rates_rps: dict[float, float], folder: Path | None
+) -> dict[str, Any]:
+    """Returns the figures of taggers of other sizes, if they were measured with the shipped recipe on the same data.
+    With the `folder` in which they were trained, each also serves the requests of the test part."""
     path = PERCEPTION / SIZES_FILE
     found = json.loads(path.read_text()) if path.is_file() else {}
-    same = all(found.get(name) == backend.metadata[name] for name in ("recipe", "data_sha256"))
-    return {"sizes": found["sizes"]} if same else {}
+    if any(found.get(name) != backend.metadata[name] for name in ("recipe", "data_sha256")):
+        return {}
+    rows = {row["layers"]: dict(row) for row in found["sizes"]}
+    for other in map(ModelBackend, folder.glob("size-*") if folder is not None else ()):
+        runs = cognition_sim.served(other, test, rates_rps, {"trained": "shipped"})
+        rows[other.metadata["recipe"]["layers"]]["goodput_rates"] = [run.goodput_rate for run in runs]
+    return {"sizes": list(rows.values())}
 
 
 def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknown: float) -> dict[str, Any]:
@@ -278,6 +290,7 @@ def main() -> None:
         default=PARTS,
         help="measure only these parts, and keep the figures of the others from the last run",
     )
+    parser.add_argument("--sizes", type=Path, help="folder in which `hmas train sizes` worked: its taggers serve too")
     parser.add_argument("--page", action="store_true", help="measure nothing: write the page anew")
     args = parser.parse_args()
     report = Console(stderr=True).print
@@ -290,7 +303,7 @@ def main() -> None:
     report(f"latency mean {latency['mean_ms']:.2f} ms")
     args.out.mkdir(parents=True, exist_ok=True)
     if "perception" in args.only:
-        perceived, lengths = perception_figures(args.data, report)
+        perceived, lengths = perception_figures(args.data, args.sizes, report)
         with (args.out / LENGTHS_FILE).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows([LENGTHS_HEADER, *lengths])
     else:

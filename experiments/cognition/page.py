@@ -4,11 +4,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.cognition.simulated import SEEDS
 from experiments.live.prediction_page import AFTER, GOALS
 from experiments.report.template import percent, render, table
 from hmas.perception.evaluation import THIN_TYPES
 
 LEAST_IN_TYPE, LEAST_IN_SOURCE = 60, 30  # prompts, from which on a type is judged and a source averaged
+CHANCE_POINTS = 1.0  # of goodput, that two sizes must differ by for it to count
 BAR = 40  # length in characters of a bar that stands for a share of 1
 RULE = "| --- "
 R2_HEADS = ("rows", "prefill", "decode", "tpot", "tpot, weighted", "latency")
@@ -39,10 +41,39 @@ def page(figures: dict[str, Any]) -> str:
             kind: [_curves(by, predicted["left_out"][by], kind) for by in LEFT_OUT] for kind in ("mixed", "corrected")
         },
         BAR=BAR,
+        seeds=len(SEEDS),
+        loads=sorted({run["load"] for run in perceived["served"]}),
+        why_size=why_size(perceived["sizes"], perceived["metadata"]["recipe"]["layers"])
+        if "sizes" in perceived
+        else "",
         lengths=_lengths(perceived["length_model_unknown"]),
         RULE=RULE * (len(heads) + 3) + "|",
         THIN={str(kind) for kind in THIN_TYPES},
     )
+
+
+def why_size(sizes: list[dict[str, Any]], shipped: int) -> str:
+    """Returns what speaks for the tagger with `shipped` layers and against it, by what was measured of all sizes."""
+    own = next(size for size in sizes if size["layers"] == shipped)
+    least = min(sizes, key=lambda size: size["batched_ms"])
+    told = [f"{shipped} layers ship."]
+    best = min(sizes, key=lambda size: size["length_log_sd"])
+    if best is own:
+        told.append("Of all sizes they tell lengths best.")
+    else:
+        told.append(
+            f"{best['layers']} layers tell lengths better ({best['length_log_sd']:.3f} beside "
+            f"{own['length_log_sd']:.3f}), for {best['batched_ms'] / own['batched_ms']:.1f} times the CPU time."
+        )
+    if "goodput_rates" in own and least is not own:
+        gains = [100 * (a - b) for a, b in zip(own["goodput_rates"], least["goodput_rates"], strict=True)]
+        points = " and ".join(f"{gain:+.1f}" for gain in gains)
+        verb = "buys" if min(gains) > CHANCE_POINTS else "buys nothing beyond chance there"
+        told.append(
+            f"Beside the cheapest, {own['batched_ms'] - least['batched_ms']:.1f} ms more a request {verb}: "
+            f"{points} points of goodput."
+        )
+    return " ".join(told)
 
 
 def _r2_rows(figures: dict[str, dict[str, Any]]) -> list[tuple[object, ...]]:

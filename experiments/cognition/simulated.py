@@ -6,7 +6,7 @@ a language model. The simulated engine decodes that answer's length, so a wrong 
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -26,7 +26,7 @@ PROFILE, ENGINES, DURATION_S = "qwen3-32b-h100x2", 1, 100.0
 BURST_CV = 2.0  # CV of the gaps between arrivals
 MAX_TOKENS = 16_384  # the same for every request, so that it says nothing about its length
 GUESS_RPS = 10.0
-SEEDS = (1,)
+SEEDS = (1, 2, 3)
 ESTIMATORS = {"perfect knowledge": "perfect", "trained": "shipped", "rules": "rules", "prior alone": "prior"}
 
 
@@ -44,17 +44,26 @@ class SimulatedWorth:
     esg: float
 
 
-def served(backend: ModelBackend, prompts: Sequence[Prompt], loads: Sequence[float]) -> list[SimulatedWorth]:
-    """Runs the mesh with each estimator on the same arrivals, at each of `loads` (in λ*). Requests state their
-    importance but no SLO: the mesh works for the SLO of the estimated task type, and is scored by that of the true
-    one."""
+def lambda_star_rps(prompts: Sequence[Prompt]) -> float:
+    """Returns λ*: the highest rate at which FCFS keeps 95 % of the requests inside their SLOs."""
     profile = builtin_profile(PROFILE)
-    capacity = find_capacity(lambda rate, s: workload(prompts, rate, s), profile, ENGINES, GUESS_RPS)
+    return find_capacity(lambda rate, s: workload(prompts, rate, s), profile, ENGINES, GUESS_RPS).rate_rps
+
+
+def served(
+    backend: ModelBackend,
+    prompts: Sequence[Prompt],
+    rates_rps: Mapping[float, float],
+    estimators: Mapping[str, str] = ESTIMATORS,
+) -> list[SimulatedWorth]:
+    """Runs the mesh with each estimator on the same arrivals, at each of the rates, which are named by their load in
+    λ*. Requests state their importance but no SLO: the mesh works for the SLO of the estimated task type, and is scored
+    by that of the true one."""
+    profile = builtin_profile(PROFILE)
     runs = []
-    for load in loads:
-        rate_rps = load * capacity.rate_rps
+    for load, rate_rps in rates_rps.items():
         asked = [with_tags(backend, workload(prompts, rate_rps, seed).fitting(profile)) for seed in SEEDS]
-        for name, estimator in ESTIMATORS.items():
+        for name, estimator in estimators.items():
             setup = MeshSetup(name=name, estimator=estimator, costs="engine")
             scores = [
                 MeshSim(setup, profile, ENGINES, w, seed).run().score for w, seed in zip(asked, SEEDS, strict=True)

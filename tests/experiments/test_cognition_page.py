@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("catboost")  # evaluation refits cost models
 
 from experiments.cognition.__main__ import kept_figures
-from experiments.cognition.page import missed
+from experiments.cognition.page import missed, why_size
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 
@@ -69,3 +69,16 @@ def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
     assert kept_figures(path, ["prediction"])["perception"] == {"version": "x"}
     with pytest.raises(SystemExit, match="no perception figures of the present models: name perception in --only too"):
         kept_figures(path, ["prediction", "perception"])
+
+
+def test_the_size_that_ships_is_held_against_the_best_and_the_cheapest() -> None:
+    small = {"layers": 1, "length_log_sd": 0.6, "batched_ms": 0.5, "goodput_rates": [0.9, 0.8]}
+    own = {"layers": 3, "length_log_sd": 0.5, "batched_ms": 1.5, "goodput_rates": [0.92, 0.85]}
+    large = {"layers": 6, "length_log_sd": 0.45, "batched_ms": 3.0, "goodput_rates": [0.92, 0.86]}
+    told = why_size([small, own, large], 3)
+    assert "6 layers tell lengths better (0.450 beside 0.500), for 2.0 times the CPU time" in told
+    assert "1.0 ms more a request buys: +2.0 and +5.0 points of goodput" in told
+    assert "buys nothing beyond chance there: +2.0 and +0.5" in why_size(
+        [small, own | {"goodput_rates": [0.92, 0.805]}], 3
+    )
+    assert "Of all sizes they tell lengths best" in why_size([small, own], 3)
