@@ -1,13 +1,15 @@
 """Layouts beyond two engines of a kind: pools of one, three and eight engines, behind one worker and behind one worker
-an engine, and pools of two kinds of engine. Pure but for the store of runs and the answers of perception."""
+an engine, pools of two kinds of engine, and pools with a slow engine. Pure but for the store of runs and the answers of
+perception."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, Split
-from hmas.engine.core.profile import EngineProfile
+from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.named import named_profile
 from hmas.laws.scoring import is_ok, service_gain
 from hmas.sim.baselines.fleet import EngineFleet
@@ -43,7 +45,8 @@ Told = Callable[[str], None]
 class PoolCell:
     """One run of a system on a pool, or (`CAPACITY`) the search for the pool's λ*. `kinds` are profiles and how many
     engines of each, shared by `workers`. With `SPLIT`, and after `LATE_S` with `LATE`, the first `strict` engines serve
-    TPOT SLOs up to `cut_ms`, and the others the rest. `load` is in λ*."""
+    TPOT SLOs up to `cut_ms`, and the others the rest. `load` is in λ*. Each step of the last engine takes `slowness`
+    times as long as its profile says, and nobody is told."""
 
     kinds: Kinds
     system: str
@@ -53,6 +56,7 @@ class PoolCell:
     load: float = 0.0
     seed: int = 0
     seconds: float = SECONDS
+    slowness: float = 1.0
 
     def key(self) -> str:
         return cell_key(self)
@@ -80,7 +84,7 @@ class StaticSplit(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCase:
     """A pool whose chosen layout is compared with static splits. Its λ* is taken to be `times` that of the pool with so
-    many times fewer engines, to spare a search."""
+    many times fewer engines, to spare a search; `slowness` (`PoolCell`) does not change it."""
 
     name: str
     kinds: Kinds
@@ -88,11 +92,15 @@ class PoolCase:
     splits: tuple[StaticSplit, ...] = ()
     seconds: float = SECONDS
     times: int = 1
+    slowness: float = 1.0
 
     @property
     def capacity(self) -> PoolCell:
         """The cell of λ*, which depends neither on the workers nor on the order of the engines."""
-        kinds = tuple(sorted((profile, number // self.times) for profile, number in self.kinds))
+        numbers = Counter[str]()
+        for profile, number in self.kinds:
+            numbers[profile] += number // self.times
+        kinds = tuple(sorted(numbers.items()))
         return PoolCell(kinds=kinds, system=CAPACITY, seconds=CAPACITY_S)
 
     def cells(self, load: float, seed: int) -> list[PoolCell]:
@@ -100,6 +108,7 @@ class PoolCase:
             # What no worker takes part in is the same for any number of them.
             workers = 1 if system == LEAST else self.workers
             own: dict[str, Any] = {"workers": workers, "load": load, "seed": seed, "seconds": self.seconds}
+            own["slowness"] = self.slowness
             return PoolCell(kinds=kinds, system=system, **own, **more)
 
         splits = [
@@ -138,6 +147,11 @@ CASES = (
         times=4,
     ),
     PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT[:2], seconds=LARGE_S),
+    *(
+        PoolCase(name=name, kinds=((A100, 2), (A100, 1)), workers=workers, slowness=slowness)
+        for name, slowness in (("three engines, one twice as slow", 2.0), ("three engines, one thrice as slow", 3.0))
+        for workers in (1, 3)
+    ),
 )
 
 
@@ -163,7 +177,7 @@ def _got(store: CellStore, cell: PoolCell, rate_rps: float, told: Told) -> Mappi
     if (found := store.get(cell)) is None:
         store.put(cell, found := compute(cell, rate_rps))
         pool = " + ".join(f"{number} {hardware(profile)}" for profile, number in cell.kinds)
-        told(f"{pool}, {cell.workers} workers, {cell.name}, seed {cell.seed}")
+        told(f"{pool}, the last {cell.slowness:g} times as slow, {cell.workers} workers, {cell.name}, seed {cell.seed}")
     return found
 
 
@@ -217,7 +231,14 @@ def _workload(cell: PoolCell, rate_rps: float, seed: int, *, prompts: bool) -> W
 
 
 def _profiles(cell: PoolCell) -> list[EngineProfile]:
-    return [chunked(named_profile(name), CHUNK_TOKENS) for name, number in cell.kinds for _ in range(number)]
+    return [profile for profile, number in _kinds(cell) for _ in range(number)]
+
+
+def _kinds(cell: PoolCell) -> list[tuple[EngineProfile, int]]:
+    kinds = [(chunked(named_profile(name), CHUNK_TOKENS), number) for name, number in cell.kinds]
+    profile, number = kinds[-1]
+    slow = {each.name: cell.slowness * getattr(profile.cost, each.name) for each in fields(profile.cost)}
+    return [*kinds[:-1], (replace(profile, cost=StepCostModel(**slow)), number)]
 
 
 def _fcfs(cell: PoolCell, workload: Workload, seed: int) -> SimResult:
@@ -227,9 +248,8 @@ def _fcfs(cell: PoolCell, workload: Workload, seed: int) -> SimResult:
 
 
 def _setup(cell: PoolCell) -> MeshSetup:
-    kinds = [(chunked(named_profile(name), CHUNK_TOKENS), number) for name, number in cell.kinds]
-    (profile, number), others = kinds[0], tuple(kinds[1:])
-    pools = (PoolSetup(POOL, profile, number, cell.workers, others),)
+    (profile, number), *others = _kinds(cell)
+    pools = (PoolSetup(POOL, profile, number, cell.workers, tuple(others)),)
     if cell.system not in (SPLIT, LATE):
         return replace(MESHES[cell.system], pools=pools)
     whole = sum(n for _, n in cell.kinds)

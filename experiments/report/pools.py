@@ -99,8 +99,8 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         late_s=LATE_S,
         capacities=[(title, rate) for title, rate in _capacities(store).items()],
         layouts="".join(_layout_verdict(c) for c in found),
-        gains="".join(_gain_verdict(c) for c in found if len(_kinds(c)) > 1),
-        esg="".join(_esg_verdict(c) for c in found),
+        gains="".join(_gain_verdict(c) for c in found if len(_case(c).kinds) > 1),
+        esg="".join(_esg_verdict(c) for c in found if _case(c).slowness == 1.0),
         drift=_drift_verdict(drift_rows(out)),
         comparisons=[_comparison(c) for c in found],
         missing=sum(store.get(cell) is None for case in CASES for cell in cells_of(case, seeds)),
@@ -113,8 +113,8 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
     return paths
 
 
-def _kinds(c: PoolComparison) -> tuple[tuple[str, int], ...]:
-    return next(case.kinds for case in CASES if case.name == c.chosen.pool)
+def _case(c: PoolComparison) -> PoolCase:
+    return next(case for case in CASES if case.name == c.chosen.pool)
 
 
 def _capacities(store: CellStore) -> dict[str, str]:
@@ -122,7 +122,7 @@ def _capacities(store: CellStore) -> dict[str, str]:
         found = store.get(case.capacity)
         return f"{case.times * found['rate_rps']:.2f}" if found else "not measured"
 
-    return {case.name: told(case) for case in CASES}
+    return {case.name: told(case) for case in CASES if case.slowness == 1.0}
 
 
 def _layout_verdict(c: PoolComparison) -> str:
