@@ -65,8 +65,7 @@ def served(url: str) -> int:
 async def test_requests_that_need_short_steps_go_to_the_quick_engine(
     tmp_path: Path, start_mesh: Any, engines: dict[str, str], workers: int
 ) -> None:
-    for url in engines.values():
-        await eventually(lambda url=url: is_healthy(url), 60.0)
+    await eventually(lambda: all(map(is_healthy, engines.values())), 60.0)
     named = [option for url in engines.values() for option in ("--engine", url)]
     with start_mesh(tmp_path, "--replay", *named, "--max-num-seqs", "64", "--workers", str(workers)) as mesh:
         async with Load(mesh.url, rate=RATE, output_tokens=TOKENS, streams=3, slos=((TTFT_MS, TPOT_MS),)) as load:

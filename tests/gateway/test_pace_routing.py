@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hmas.contracts.control import EngineClass, Layout
-from hmas.contracts.execution import Annotate, Withdraw
+from hmas.contracts.execution import Annotate, Submit, Withdraw
 from hmas.contracts.gateway import FromWorker, RequestAnnotated, StreamChanged, ToWorker
 from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
@@ -95,6 +95,45 @@ def test_a_worker_whose_steps_are_too_slow_for_a_request_is_left_out_while_anoth
     assert to(mesh, "whole", replace(STRICT, whole=True)) == "w1"
     mesh.play(FromWorker("w2", load(step_s=0.1)))
     assert {to(mesh, f"both{i}", STRICT) for i in range(4)} == {"w1", "w2"}
+
+
+def test_a_quick_worker_with_a_far_longer_backlog_keeps_no_request_from_a_slow_one() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12, backlog_s=1.0)), FromWorker("w2", load(step_s=0.05, backlog_s=2.9)))
+    assert to(mesh, "s1", STRICT) == "w2"
+    mesh.play(FromWorker("w2", load(step_s=0.05, backlog_s=3.1)))  # the TTFT SLO is 2 s
+    assert to(mesh, "s2", STRICT) == "w1"
+
+
+def test_what_generates_nothing_has_no_pace() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)), FromWorker("w2", load(step_s=0.05, backlog_s=1.0)))
+    assert to(mesh, "p1", STRICT, max_tokens=0) == "w1"
+
+
+def test_an_imbalance_moves_to_the_least_loaded_of_those_that_keep_the_slo() -> None:
+    mesh = Mesh("w1", "w2", "w3")
+    mesh.play(FromWorker("w2", load(step_s=0.12)), FromWorker("w3", load(step_s=0.12)))
+    assert [to(mesh, f"s{i}", STRICT) for i in range(6)] == ["w1"] * 6
+    mesh.play(FromWorker("w3", load(step_s=0.05)))
+
+    moved: set[str] = set()
+    for _ in range(20):
+        for worker, backlog_s in (("w1", 60.0), ("w2", 1.0), ("w3", 2.5)):
+            mesh.play(HeartbeatReceived(heartbeat(worker, backlog_s=backlog_s, queued=6 if worker == "w1" else 0)))
+        sent = [e for e in mesh.tick(0.5) if isinstance(e, ToWorker)]
+        moved |= {each.worker for each in sent if isinstance(each.message, Submit)}
+    assert moved == {"w3"}, "w2 has less to do, and is too slow"
+
+
+def test_tags_move_no_request_for_a_worker_that_has_no_room() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)))
+    assert to(mesh, "r1", LAX, slo_stated=False) == "w1"
+    full = heartbeat("w2", max_queued=5, queued=5)
+    mesh.play(HeartbeatReceived(full))
+    effects = mesh.play(RequestAnnotated("r1", annotation(slo=STRICT)))
+    assert [type(e.message) for e in effects if isinstance(e, ToWorker)] == [Annotate]
 
 
 def test_a_quick_worker_without_an_engine_or_not_heard_of_keeps_no_request_from_a_slow_one() -> None:

@@ -6,33 +6,40 @@ from random import Random
 import pytest
 
 from hmas.contracts.control_agents import EpochGranted, PublishLong, TimerTicked, WorkerReported
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import TaskType
-from hmas.contracts.telemetry import RequestQueued
+from hmas.contracts.telemetry import EngineSample, RequestQueued
 from hmas.contracts.views import DemandView, VLong
-from hmas.laws.pace_fit import PaceFit, PaceFitConfig
+from hmas.laws.pace_fit import PaceFit, PaceFitConfig, slownesses
 from hmas.qos.agent import QosAgent
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.demands import Demands, count_demand, demand_views
+from tests.gateway.gateway_script import heartbeat
 from tests.qos.test_qos_agent import SAMPLE, telemetry
 
 LAW = (0.04, 2e-4, 1e-6, 2e-4)
 
 
+def engine_sample(rng: Random, slowness: float, busy: float = 1.0) -> EngineSample:
+    """A sample of an engine whose steps follow `LAW`, `slowness` times as slowly, at some load."""
+    sequences, context, prompt = rng.uniform(5, 60), rng.uniform(5_000, 90_000), rng.uniform(0, 400)
+    step_s = slowness * (LAW[0] + LAW[1] * sequences + LAW[2] * context + LAW[3] * prompt)
+    per_s = busy / step_s
+    return replace(
+        SAMPLE,
+        kv_capacity_tokens=100_000,
+        kv_usage=context / 100_000,
+        step_s=step_s,
+        decode_tokens_per_s=sequences * per_s,
+        prefill_tokens_per_s=prompt * per_s,
+        busy=busy,
+    )
+
+
 def fitted(busy: float, seed: int = 1, slowness: float = 1.0, observations: int = 60) -> PaceFit:
     fit, rng = PaceFit(PaceFitConfig()), Random(seed)
     for number in range(observations):
-        sequences, context, prompt = rng.uniform(5, 60), rng.uniform(5_000, 90_000), rng.uniform(0, 400)
-        step_s = slowness * (LAW[0] + LAW[1] * sequences + LAW[2] * context + LAW[3] * prompt)
-        per_s = busy / step_s
-        sample = replace(
-            SAMPLE,
-            kv_capacity_tokens=100_000,
-            kv_usage=context / 100_000,
-            step_s=step_s,
-            decode_tokens_per_s=sequences * per_s,
-            prefill_tokens_per_s=prompt * per_s,
-            busy=busy,
-        )
+        sample = engine_sample(rng, slowness, busy)
         for i in range(0 if number == 0 else 1, 11):  # one observation
             fit.add(5.0 * number + 0.5 * i, sample)
     return fit
@@ -106,20 +113,45 @@ def test_an_engine_observed_seldom_is_told_by_those_of_its_hardware() -> None:
     young, old = fitted(1.0, seed=2, observations=1), fitted(1.0)
     assert young.observations == 1
     assert young.view("w", "e").base_s != pytest.approx(LAW[0], rel=0.2)
-    assert young.view("w", "e", [old]).base_s == pytest.approx(LAW[0], rel=0.01)
-    assert old.view("w", "e", [young]).base_s == pytest.approx(LAW[0], rel=0.01)
+    assert young.view("w", "e", [(old, 1.0)]).base_s == pytest.approx(LAW[0], rel=0.01)
+    assert old.view("w", "e", [(young, 1.0)]).base_s == pytest.approx(LAW[0], rel=0.01)
 
 
 def test_the_law_of_a_slow_engine_is_that_of_its_hardware_times_how_slow_it_is() -> None:
-    slow, others = fitted(1.0, seed=2, slowness=2.0, observations=4), [fitted(1.0, seed) for seed in (3, 4)]
-    found = slow.view("w", "e", others)
-    laws = found.base_s, found.sequence_s, found.context_s, found.prompt_s
-    assert laws == pytest.approx([2.0 * each for each in LAW], rel=0.02)
-    assert others[0].view("w", "e", [slow]).base_s == pytest.approx(LAW[0], rel=0.01)
+    fits = [fitted(1.0, seed, slowness, observations=4) for seed, slowness in ((2, 2.0), (3, 1.0), (4, 1.0))]
+    slow = slownesses(fits)
+    assert [each / slow[1] for each in slow] == pytest.approx([2.0, 1.0, 1.0], rel=0.01)
+    for i, times in enumerate((2.0, 1.0, 1.0)):
+        found = fits[i].view("w", "e", [(fits[j], slow[i] / slow[j]) for j in range(3) if j != i])
+        laws = found.base_s, found.sequence_s, found.context_s, found.prompt_s
+        assert laws == pytest.approx([times * each for each in LAW], rel=0.05)
+
+
+def test_nobody_is_called_slow_on_few_observations_or_without_others() -> None:
+    assert slownesses([fitted(1.0, 2, 2.0, observations=3), fitted(1.0, 3, observations=3)]) == [1.0, 1.0]
+    assert slownesses([fitted(1.0, 2, 2.0)]) == [1.0]
+    assert slownesses([]) == []
+
+
+def test_v_long_tells_a_slow_engine_by_those_of_its_hardware() -> None:
+    agent = QosAgent(QosConfig())
+    agent.step(0.0, EpochGranted(1))
+    (info,) = heartbeat("w").engines
+    engines = tuple(replace(info, engine=name) for name in ("e1", "e2", "e3"))
+    agent.step(0.0, HeartbeatReceived(heartbeat("w", engines=engines)))
+    for number in range(5):
+        rng = Random(number)
+        steps = [engine_sample(rng, slowness) for slowness in (1.0, 1.0, 2.0)]
+        samples = tuple(replace(each, engine=name) for each, name in zip(steps, ("e1", "e2", "e3"), strict=True))
+        for i in range(0 if number == 0 else 1, 11):  # one observation
+            agent.step(5.0 * number + 0.5 * i, WorkerReported(replace(telemetry().telemetry, engines=samples)))
+    (view,) = [e.view for e in agent.step(25.1, TimerTicked()) if isinstance(e, PublishLong)]
+    base_s = {pace.engine: pace.base_s for pace in view.paces}
+    assert base_s == pytest.approx({"e1": LAW[0], "e2": LAW[0], "e3": 2 * LAW[0]}, rel=0.1)
 
 
 def test_an_engine_of_which_nothing_was_observed_is_told_as_its_like() -> None:
-    assert PaceFit(PaceFitConfig()).view("w", "e", [fitted(1.0)]).observations == 0
+    assert PaceFit(PaceFitConfig()).view("w", "e", [(fitted(1.0), 1.0)]).observations == 0
 
 
 def test_v_long_has_room_for_both() -> None:

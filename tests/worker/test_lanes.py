@@ -11,6 +11,7 @@ from hmas.contracts.request import Request, Slo
 from hmas.contracts.worker import (
     CycleTicked,
     EngineWentDown,
+    EngineWentUp,
     HeartbeatDue,
     LayoutSwitched,
     PublishHeartbeat,
@@ -304,6 +305,48 @@ def test_a_slow_engine_serves_a_request_that_no_other_can_take_or_that_cannot_be
     agent.submit(0.0, *lax(1))
     agent.submit(0.0, paced("s0", 0.08))
     assert dispatched(agent.step(0.1, EngineWentDown("e1", "gone"))) == [("s0", "e2")]
+
+
+@pytest.mark.parametrize("topology", [TopologyName.FCFS, TopologyName.EDF])
+def test_no_request_waits_longer_than_its_ttft_slo_for_a_quick_engine(topology: TopologyName) -> None:
+    agent = two_paces()
+    agent.step(0.0, laid_out(MIXED, seq=2, topology=topology))
+    agent.submit(0.0, *lax(1))
+    assert not dispatched(agent.submit(0.0, paced("s0", 0.08, ttft_s=2.0), *lax(1, first=1)))
+    for name, step_s in (("e1", 0.05), ("e2", 0.12)):
+        agent.step(1.9, sampled(name, running=1, step_s=step_s))
+    assert not dispatched(agent.step(1.9, CycleTicked()))
+    for name, step_s in (("e1", 0.05), ("e2", 0.12)):
+        agent.step(2.1, sampled(name, running=1, step_s=step_s))
+    agent.step(2.1, CycleTicked())
+    assert agent.grants["s0"].engine == "e2"
+
+
+def test_a_suspected_engine_is_not_the_quick_one() -> None:
+    agent = split_worker(MIXED, "e1", "e2", "e3")
+    agent.submit(0.0, *[paced(f"on-{i}", 0.2) for i in range(3)])
+    suspect = agent.grants["on-2"].engine
+    agent.fail(0.1, "on-2", retryable=False, stalled=True)
+    quick, slow = (name for name in ("e1", "e2", "e3") if name != suspect)
+    for name, step_s, running in ((quick, 0.05, 1), (slow, 0.12, 1), (suspect, 0.0, 0)):
+        agent.step(60.0, sampled(name, running=running, step_s=step_s))
+    assert dispatched(agent.submit(60.0, *lax(1))) == [("l0", quick)]
+    assert not dispatched(agent.submit(60.0, paced("s0", 0.08, ttft_s=100.0)))
+    assert dispatched(agent.finish(60.1, "l0")) == [("s0", quick)]
+
+
+def test_nobody_waits_for_an_engine_of_which_no_news_has_come() -> None:
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    agent.step(0.1, sampled("e1", running=2, step_s=0.1))
+    agent.step(0.1, EngineWentUp(engine("e3")))
+    assert dispatched(agent.submit(0.1, paced("s0", 0.08))) == [("s0", "e2")]
+
+
+def test_what_generates_nothing_runs_on_any_engine() -> None:
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    assert dispatched(agent.submit(0.0, request("p0", slo=Slo(4.0, 0.08), max_tokens=0))) == [("p0", "e2")]
 
 
 def test_an_idle_engine_and_one_not_sampled_lately_are_not_slow() -> None:

@@ -202,8 +202,8 @@ class EngineShare:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """The worker's load between two heartbeats. The fields up to `draining` are those of `WorkerHeartbeat`; `shares`
-    are meant for the gateway that gets the message. `step_s`: the time of a step on the quickest of its engines, in s;
-    0 if one of them is idle, or unknown."""
+    are meant for the gateway that gets the message. `step_s`: the time of a step on the quickest of its engines, in s,
+    whatever class that serves; 0 if one of them is idle or unknown, or all are suspected."""
 
     queued: int
     queued_tokens: int

@@ -491,7 +491,9 @@ class GatewayAgent:
         self._router.fitness.learn(entry.pool, entry.request, annotation)
         self._router.recost(entry.worker, entry.request, annotation)
         if entry.state is RequestState.QUEUED and entry.attempt < self._config.max_attempts:
-            usable = [w for w in self._router.usable(entry.pool) if w.name not in entry.refused_by]
+            tokens, refused = entry.request.prompt_tokens, entry.refused_by
+            pool = self._router.usable(entry.pool)
+            usable = [w for w in pool if w.name == entry.worker or (w.name not in refused and w.has_room(tokens))]
             candidates = self._router.serving(now_s, usable, entry.request, entry.annotation) if len(usable) > 1 else ()
             if candidates and entry.worker not in (worker.name for worker in candidates):
                 return [*self._withdraw(entry), *self._route(now_s, entry)]

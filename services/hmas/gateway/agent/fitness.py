@@ -15,7 +15,7 @@ from operator import itemgetter
 
 from hmas.contracts.cadences import WORKER_LOST_AFTER_S
 from hmas.contracts.job import PrefixChain
-from hmas.contracts.request import Annotation, Request
+from hmas.contracts.request import Annotation, Request, Slo
 from hmas.contracts.use import HeldPrefixes
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.prefix_index import PrefixIndex
@@ -24,6 +24,20 @@ from hmas.gateway.agent.workers import Promise, WorkerState
 RING_POINTS = 32  # of each worker
 OTHERS_LOST_S = 10.0  # after which other gateways are gone, if none of them told anything
 SPEED_GAIN = 0.05  # weight of the newest annotation in a pool's speeds
+
+
+def in_pace(now_s: float, workers: Sequence[WorkerState], request: Request, slo: Slo) -> Sequence[WorkerState]:
+    """Returns those of `workers` whose steps keep the request's TPOT SLO now. All of them, if none of these works, was
+    heard of lately and last reported a backlog that is at most the TTFT SLO longer than the least of all, or if the
+    request is judged by its last token alone or generates nothing."""
+    quick = [worker for worker in workers if worker.step_s <= slo.tpot_s]
+    if len(quick) == len(workers) or slo.whole or request.prefill_only:
+        return workers
+    most_s = slo.ttft_s + min(worker.backlog_s for worker in workers)
+    heard_s = now_s - WORKER_LOST_AFTER_S
+    if any(w.engines_up and w.heard_s >= heard_s and w.backlog_s <= most_s for w in quick):
+        return quick
+    return workers
 
 
 class HashRing:
@@ -121,6 +135,7 @@ class Fitness:
         known: Held | None = None, owner: WorkerState | None = None,
     ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
         """Returns the worker where a request costs the fewest seconds, and what it costs at each, the cheapest first.
+        Those whose steps are too slow for it are left out while others are not (`in_pace`).
 
         The worker that holds most of the prompt, or without one the `owner`, which the job hashes to, is left only for
         a gain above `min_gain_s` and `min_gain_share`. What it holds counts more than an even backlog, as long as it
@@ -130,6 +145,7 @@ class Fitness:
         A second of prefill is a second more for all that wait for the same engine, so it counts once more for each
         request that waits for an engine in the mean. None: no worker has a working engine and was heard of lately.
         """
+        workers = in_pace(now_s, workers, request, request.slo if annotation is None else annotation.tags.slo)
         config, chain, floors, trusts = self._config, request.prefix, self.index.floors, self.index.trusts
         found, shared = self.known(chain) if known is None else known
         speeds, whole = self._speeds_of(workers[0].heartbeat.pool), chain.ends[-1]

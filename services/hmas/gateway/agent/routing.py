@@ -12,7 +12,7 @@ from hmas.contracts.execution import Load
 from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Annotation, Request, Slo
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.fitness import Cost, Fitness
+from hmas.gateway.agent.fitness import Cost, Fitness, in_pace
 from hmas.gateway.agent.workers import Promise, Sending, WorkerState
 from hmas.laws.layout import engine_classes, pace_class, place, serving
 
@@ -242,9 +242,7 @@ class Router:
         roomy = [w for w in workers if tokens <= (w.appraisal or w.appraise())[0]]
         if refused_by:
             roomy = [w for w in roomy if w.name not in refused_by]
-        if not roomy:
-            return None, []
-        return fitness.choose(now_s, _in_pace(now_s, roomy, slo), request, annotation, known, owner)
+        return fitness.choose(now_s, roomy, request, annotation, known, owner) if roomy else (None, [])
 
     def serving(
         self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None
@@ -252,7 +250,7 @@ class Router:
         """Returns those of a pool's `workers` that serve the request's pace class, and of these the ones whose steps
         keep its TPOT SLO now, if there are such."""
         slo = request.slo if annotation is None else annotation.tags.slo
-        return _in_pace(now_s, self._of_class(workers, request, slo), slo)
+        return in_pace(now_s, self._of_class(workers, request, slo), request, slo)
 
     def _of_class(self, workers: Sequence[WorkerState], request: Request, slo: Slo) -> Sequence[WorkerState]:
         """Returns those of a pool's `workers` that serve the request's pace class: by their layout, of which a class
@@ -340,16 +338,6 @@ class Router:
 
     def prior_ttft_s(self, prompt_tokens: int) -> float:
         return prompt_tokens / self._config.prior_prefill_tokens_per_s
-
-
-def _in_pace(now_s: float, workers: Sequence[WorkerState], slo: Slo) -> Sequence[WorkerState]:
-    """Returns those of `workers` whose steps keep the request's TPOT SLO now, if one of these works and was heard of
-    lately; all of them if none does, or where the request is judged by its last token alone."""
-    quick = [worker for worker in workers if worker.step_s <= slo.tpot_s]
-    if len(quick) == len(workers) or slo.whole:
-        return workers
-    works = any(worker.engines_up and now_s - worker.heard_s <= WORKER_LOST_AFTER_S for worker in quick)
-    return quick if works else workers
 
 
 def _classes(heartbeat: WorkerHeartbeat) -> frozenset[int]:

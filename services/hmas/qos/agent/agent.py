@@ -19,7 +19,7 @@ from hmas.contracts.past import PastBlock
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import PaceView, VLong, VShort
-from hmas.laws.pace_fit import PaceFit
+from hmas.laws.pace_fit import PaceFit, slownesses
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
@@ -79,13 +79,16 @@ class _Pool:
             for engine in worker.engines.values()
             if engine.pace.observations
         }
-        alike: dict[str, list[PaceFit]] = {}
+        alike: dict[str, dict[tuple[str, str], PaceFit]] = {}
         for each, fit in fits.items():
-            alike.setdefault(self.hardware.get(each, ""), []).append(fit)
-        return tuple(
-            fit.view(*each, (other for other in alike[self.hardware.get(each, "")] if other is not fit))
-            for each, fit in fits.items()
-        )
+            alike.setdefault(self.hardware.get(each, ""), {})[each] = fit
+        views = {}
+        for group in alike.values():
+            slow = dict(zip(group, slownesses(list(group.values())), strict=True))
+            for each, fit in group.items():
+                others = ((group[other], slow[each] / slow[other]) for other in group if other != each)
+                views[each] = fit.view(*each, others)
+        return tuple(views[each] for each in fits)
 
     def forget_lost_workers(self, now_s: float) -> None:
         horizon = now_s - self.config.worker_lost_after_s

@@ -70,16 +70,23 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
 def _in_pace(state: AgentState, lane: int, entry: QueueEntry, roomy: list[EngineState]) -> list[EngineState]:
     """Returns those of the lane's `roomy` engines whose steps keep the request's TPOT SLO now, which are none if the
     quick ones have no room. All of `roomy`, if no engine of the lane that can take the request is quick, or if it is
-    late anyway or judged by its last token alone."""
+    late anyway, judged by its last token alone, or generates nothing."""
     now_s, most_s = state.now_s, entry.slo.tpot_s
-    slow = [engine for engine in roomy if engine.step_now_s(now_s) > most_s]
-    if not slow or entry.relegated or entry.slo.whole:
+    if all(engine.step_now_s(now_s) <= most_s for engine in roomy):
         return roomy
-    for engine in state.lanes[lane]:
-        quick = not engine.suspected and engine.step_now_s(now_s) <= most_s
-        if quick and _could_bring(state, state.gateways[entry.gateway], engine, entry):
-            return [engine for engine in roomy if engine not in slow]
-    return roomy
+    late = entry.relegated or now_s > entry.ttft_deadline_s
+    if late or entry.slo.whole or entry.request.prefill_only:
+        return roomy
+    gateway, uncounted_s = state.gateways[entry.gateway], state.config.gateways.uncounted_s
+    quick = [
+        engine
+        for engine in state.lanes[lane]
+        if not engine.suspected
+        and engine.step_now_s(now_s) <= most_s
+        and engine.ready(now_s, uncounted_s)
+        and _could_bring(state, gateway, engine, entry)
+    ]
+    return [engine for engine in roomy if engine in quick] if quick else roomy
 
 
 def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -> list[EngineState]:

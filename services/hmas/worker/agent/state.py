@@ -131,7 +131,7 @@ class AgentState:
             running=sum(len(engine.running) for engine in self.fleet.values()),
             backlog_s=self.backlog_s(),
             draining=self.draining or self.standby,
-            step_s=min((engine.step_now_s(self.now_s) for engine in self.up), default=0.0),
+            step_s=min((engine.step_now_s(self.now_s) for engine in self.up if not engine.suspected), default=0.0),
         )
         parts = shares(synced, ((engine.name, self.static_n_run(engine)) for engine in self.up))
         grew = {engine.name: engine.generating(self.now_s) for engine in self.up}
