@@ -22,9 +22,9 @@ pytestmark = pytest.mark.e2e
 STEPS_S = {"quick": 0.02, "slow": 0.2}
 TTFT_MS, TPOT_MS = 4000, 100  # between the two
 SECONDS, RATE, TOKENS = 20.0, 10.0, 40  # the quick one serves a request in less than a second, the slow one in 8
-# By the number of requests alone, the slow one would have as many in flight as the other, and serve 1 in 11; while it
-# runs none, it is not known to be slow, and a gateway hears of its steps once a second.
-MOST_ON_SLOW = 0.06
+# By workers: the share that the slow engine may serve. By number of requests and backlog alone it served 0.11 and 0.26.
+# While it runs nothing it is not known to be slow, and a gateway hears of its steps once a second: it gets some.
+MOST_ON_SLOW = {1: 0.08, 2: 0.13}
 
 
 @pytest.fixture
@@ -74,4 +74,4 @@ async def test_requests_that_need_short_steps_go_to_the_quick_engine(
     on = {name: served(url) for name, url in engines.items()}
     print(f"of {load.ends.total()} requests the slow engine served {on['slow']}, the quick one {on['quick']}")
     assert on["slow"] + on["quick"] == load.ends.total()
-    assert on["slow"] <= MOST_ON_SLOW * load.ends.total()
+    assert on["slow"] <= MOST_ON_SLOW[workers] * load.ends.total()
