@@ -10,6 +10,7 @@ from hmas.sim.sources import WorkloadSpec
 
 WORKLOAD = WorkloadSpec(kind="mix", duration_s=300.0, stated=True)
 CHUNK_TOKENS = 1024
+CUTS_MS = (90, 100, 111, 124, 134)  # of the TPOT SLOs of `mix`, which lie between 56 and 180 ms
 FCFS, OURS, PLUGIN = "fixed-fcfs", "hmas-mixed", "hmas-plugin-mixed"
 CHOSEN = {"hmas": OURS, "hmas-plugin": PLUGIN}  # each with the same system always mixed
 
@@ -35,12 +36,14 @@ REGIMES = (
         "llama2-70b-a100x4",
         (1.6, 1.0, 1.2, 1.4),
         {
-            FCFS: ("fcfs-split-111", "fcfs-split-124"),
-            OURS: ("split-100", "split-111", "split-124"),
-            PLUGIN: ("plugin-split-111", "plugin-split-124"),
+            FCFS: tuple(f"fcfs-split-{cut_ms}" for cut_ms in CUTS_MS),
+            OURS: tuple(f"split-{cut_ms}" for cut_ms in CUTS_MS),
+            PLUGIN: tuple(f"plugin-split-{cut_ms}" for cut_ms in CUTS_MS),
         },
     ),
-    RegimeSetup("compute short", "qwen3-32b-h100x2", (1.4, 1.0), {OURS: ("split-111", "split-124")}),
+    RegimeSetup(
+        "compute short", "qwen3-32b-h100x2", (1.4, 1.0, 1.2, 1.6), {OURS: ("split-111", "split-124"), FCFS: ()}
+    ),
 )
 
 

@@ -138,5 +138,20 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             rounded = {s: round(shares[s], 4) for s in (rival, *OURS) if s in shares}
             best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
     wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
-    text = page("traces.md.j2", results, settings=len(best), wins=wins, HEADER=HEADER, rows_of=rows_of)
-    return text, {"traces": best}
+    ahead = {s: _ahead(results, s) for s in OURS if s in shares}
+    text = page("traces.md.j2", results, settings=len(best), wins=wins, ahead=ahead, HEADER=HEADER, rows_of=rows_of)
+    return text, {"traces": best, "traces_ahead_beyond_spread": {s: len(found) for s, found in ahead.items()}}
+
+
+def _ahead(results: CellResults, ours: str) -> list[str]:
+    """Returns for each setting in which another system's goodput rate leads by more than the spread of the differences
+    over the seeds: which one leads by most, and by how many points."""
+    told = []
+    for spec, load in results.settings():
+        others = [s for s in results.experiment.systems if s not in OURS]
+        leads = {s: results.lead(spec, load, s, ours, "score", "goodput_rate") for s in others}
+        beyond = {s: lead for s, lead in leads.items() if lead.count > 1 and lead.mean > lead.spread}
+        if beyond:
+            system, lead = max(beyond.items(), key=lambda each: each[1].mean)
+            told.append(f"{spec.name} at {load:g}: {name_of(system)} by {lead.text(1, 100.0)} points")
+    return told

@@ -1,10 +1,12 @@
 """What all pages of results share: names of systems, verdicts on claims, the conditions of the runs."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.report.results import CellResults
 from experiments.report.template import render
 from hmas.sim.baselines.systems import BASELINES, SARATHI_CHUNK
+from hmas.sim.systems import HMAS
 from hmas.statera.agent.config import FenceConfig
 
 NAMES = {
@@ -27,6 +29,7 @@ NAMES = {
     "hmas-deadline": "H-MAS, by deadline alone",
     "hmas-plugin": "H-MAS with the vLLM plug-in",
 }
+FCFS = "vllm", "fixed-fcfs"  # plain FCFS, without the mesh and in it
 # Variants of the default profile: shown, but not counted as rivals of it.
 VARIANTS = frozenset({"hmas-plugin", "hmas-esg"})
 
@@ -54,9 +57,37 @@ def baselines_of(results: CellResults) -> list[tuple[str, str, str]]:
     return [(name_of(each.name), each.checked, each.compared) for each in found]
 
 
+@dataclass(frozen=True, slots=True)
+class EsgTrades:
+    """Of the `settings` with both plain FCFS and our default, those in which the default brings less ESG: `told` says
+    how much, and for how much goodput."""
+
+    settings: int
+    told: list[str]
+
+
+def esg_trades(results: CellResults) -> EsgTrades:
+    """Returns where the default brings less ESG than plain FCFS: means over the seeds that both have."""
+    settings, told = 0, []
+    systems = results.experiment.systems
+    fcfs = next((system for system in FCFS if system in systems), None)
+    if fcfs is None or HMAS not in systems:
+        return EsgTrades(0, [])
+    for spec, load in results.settings():
+        esg = results.ratio(spec, load, HMAS, fcfs, "score", "esg_rate")
+        if not esg.count:
+            continue
+        settings += 1
+        if esg.mean < 1.0:
+            points = 100.0 * results.lead(spec, load, HMAS, fcfs, "score", "goodput_rate").mean
+            told.append(f"{spec.name} at {load:g}: {100.0 * (esg.mean - 1.0):.1f} % for {points:+.1f} points")
+    return EsgTrades(settings, told)
+
+
 def page(name: str, results: CellResults, **values: object) -> str:
     """Renders the template `name` with `values` and what every page of an experiment needs."""
     shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
     shared["EPSILON"] = FenceConfig().epsilon
     shared["baselines"] = baselines_of(results)
+    shared["esg"] = esg_trades(results)
     return render(Path(__file__).with_name(name), **shared, **values)

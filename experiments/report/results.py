@@ -90,6 +90,11 @@ class CellResults:
         pairs = self._pairs(spec, load, system, over)
         return value([_quotient(_at(a, path), _at(b, path)) for a, b in pairs])
 
+    def lead(self, spec: WorkloadSpec, load: float, system: str, over: str, *path: str) -> Value:
+        """Returns how much higher the figure at `path` is in the results of `system` than in those of `over`: mean and
+        spread of the differences of the seeds."""
+        return value([_at(a, path) - _at(b, path) for a, b in self._pairs(spec, load, system, over)])
+
     def _pairs(self, spec: WorkloadSpec, load: float, system: str, other: str) -> list[tuple[Row, Row]]:
         """Returns the results of both systems seed by seed; seeds that only one of them has are left out."""
         theirs = {row["cell"]["seed"]: row for row in self.runs(spec, load, other)}

@@ -159,6 +159,28 @@ def test_ratios_pair_the_seeds_that_both_have(tmp_path: Path) -> None:
     assert (ratio.mean, ratio.count) == (1.5, 1)
 
 
+def test_what_leads_and_what_esg_is_paid_are_told_seed_by_seed(tmp_path: Path) -> None:
+    (tmp_path / "traces.yaml").write_text(TINY)
+    experiment, store = load_experiment(tmp_path / "traces.yaml"), CellStore(tmp_path / "cells")
+    goodput = {"vllm": (0.5, 0.6), "sglang": (0.72, 0.84), "lightllm": (0.78, 0.79), "hmas": (0.7, 0.8)}
+    esg = {"vllm": (100.0, 200.0), "hmas": (99.0, 194.0)}
+    for cell in cells_of(experiment):
+        if cell.load == 1.4 and cell.system in goodput:
+            rates, gains = goodput[cell.system], esg.get(cell.system, (1.0, 1.0))
+            at = cell.seed - experiment.seeds[0]
+            score = {"goodput_rate": rates[at], "esg_rate": gains[at], "goodput": 1.0, "ttft_compliance": 1.0}
+            score |= {"tpot_compliance": 1.0, "ttft_p95_s": 1.0}
+            store.put(cell, {"cell": {"seed": cell.seed}, "score": score, "cpu_s": 1.0})
+        if cell.load == 1.4 and cell.kind == "bound":
+            store.put(cell, {"cell": {"seed": cell.seed}, "goodput_rate": 1.0, "cpu_s": 1.0})
+    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    page = (tmp_path / "out" / "traces.md").read_text()
+    # LightLLM leads by 8 and -1 points, which is chance.
+    assert "another one is ahead of H-MAS (ours) in 1: poisson at 1.4: SGLang (FCFS) by 3.0 ± 1.4 points." in page
+    assert "ESG, which counts what is late as well, is at least that of plain FCFS in 0 of 1 settings." in page
+    assert "poisson at 1.4: -2.0 % for +20.0 points" in page
+
+
 def test_the_summary_names_no_load_that_was_not_run() -> None:
     loads = (0.5, 0.8, 1.1, 1.4)
     assert extremes(loads, {0.5: 1.0, 0.8: 0.99, 1.1: 2.0, 1.4: 4.0}) == {
