@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -249,6 +250,7 @@ def a_day(
     out: Out = RESULTS,
     seeds: Annotated[int, typer.Option(min=1, help="How many of the day's seeds, from the first on.")] = 3,
     fixed_only: Annotated[bool, typer.Option("--fixed-only", help="Run the fixed topologies alone.")] = False,
+    processes: Processes = 1,
     cells: Cells = Path("out/day-cells"),
     pages_only: PagesOnly = False,
 ) -> None:
@@ -259,10 +261,11 @@ def a_day(
 
     store = CellStore(cells, code_of_day)
     wanted = all_cells(SEEDS[:seeds], adaptive=not fixed_only)
-    for cell in wanted if not pages_only else ():
-        if store.get(cell) is None:
-            typer.echo(f"{cell.system}, seed {cell.seed}")
-            store.put(cell, compute(cell))
+    missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
+    with ProcessPoolExecutor(processes) as pool:
+        for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
+            typer.echo(f"{cell.system}, {cell.version} day, seed {cell.seed}")
+            store.put(cell, figures)
     _told(write_page({cell: found for cell in wanted if (found := store.get(cell)) is not None}, out))
 
 

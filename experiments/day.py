@@ -146,9 +146,10 @@ def code_of_day(cell: Any) -> str:
 
 
 def all_cells(seeds: Sequence[int], *, adaptive: bool) -> list[DayCell]:
-    """Returns the days of all fixed topologies in every version and, if `adaptive`, of adaptation in the first one."""
-    fixed = [topology.value for topology in FIXED]
-    days = [(system, version) for version in VERSIONS for system in fixed] + [(ADAPTIVE, FIRST)] * adaptive
+    """Returns the days of all fixed topologies and, if `adaptive`, of adaptation, in every version of the day: whether
+    a version has a place for it is only known afterwards."""
+    systems = [topology.value for topology in FIXED] + [ADAPTIVE] * adaptive
+    days = [(system, version) for version in VERSIONS for system in systems]
     return [DayCell(system=system, seed=seed, version=version) for system, version in days for seed in seeds]
 
 

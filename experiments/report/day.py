@@ -42,9 +42,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         raise ValueError("no seed has been run under every fixed topology: give the command without --pages-only")
     rows = rows_of(chosen)
     summary = summary_of(rows)
-    switches = [each | {"seed": seed} for seed in seeds for each in _of(found, ADAPTIVE, FIRST).get(
-        seed, {"switches": []}
-    )["switches"]]  # fmt: skip
+    versions = [name for name in VERSIONS if _chosen(found, name)[0]]
     text = render(
         Path(__file__).with_name("day.md.j2"),
         seeds=seeds,
@@ -57,18 +55,14 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         summary=summary,
         least=LEAST_LOSS,
         least_regimes=LEAST_REGIMES,
-        goals=_goals(summary_of(rows)) if summary.adaptive is not None else [],
         header=("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
         hopeless=[regime.name for regime in REGIMES if _best(rows, regime.name) < HOPELESS],
         hopeless_below=HOPELESS,
         rows=[_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
         days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
-        harsher=[_harsher(found, name) for name in VERSIONS if name != FIRST and _chosen(found, name)[0]],
-        outcomes=[_outcome(each) for each in switches if each["kind"] == "outcome"],
-        counts=_counts(switches),
-        misses=_misses(switches),
-        promises=_promises(switches),
-        cpu_s=fmean(run["cpu_s"] for run in chosen[ADAPTIVE]) if ADAPTIVE in chosen else None,
+        harsher=[_harsher(found, name) for name in versions if name != FIRST],
+        adapted=[told for name in versions if (told := _adapted(found, name)) is not None],
+        not_adapted=[name for name in versions if _adapted(found, name) is None],
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "day.md", out / "day.json"]
@@ -82,7 +76,12 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
             "adaptive": summary.adaptive,
         },
         "seeds": seeds,
-        "switches": [each for each in switches if each["kind"] in ("decided", "rolled_back", "outcome")],
+        "switches": [
+            each | {"version": name}
+            for name in versions
+            for each in _switches(found, name)
+            if each["kind"] in ("decided", "rolled_back", "outcome")
+        ],
     }
     paths[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     return paths
@@ -111,6 +110,28 @@ def _harsher(found: Mapping[DayCell, dict[str, Any]], name: str) -> dict[str, An
     return {
         "name": name, "version": VERSIONS[name], "seeds": seeds, "summary": summary, "lines": lines,
         "header": ("regime", *chosen, "best fixed of the day loses"),
+    }  # fmt: skip
+
+
+def _switches(found: Mapping[DayCell, dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Returns what the controller decided on a version of the day, seed by seed."""
+    runs = _of(found, ADAPTIVE, name)
+    return [
+        each | {"seed": seed} for seed in _chosen(found, name)[0] if seed in runs for each in runs[seed]["switches"]
+    ]
+
+
+def _adapted(found: Mapping[DayCell, dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """Returns what the page tells of adaptation on a version of the day; None if it lacks a seed."""
+    _, chosen = _chosen(found, name)
+    if ADAPTIVE not in chosen:
+        return None
+    switches, summary = _switches(found, name), summary_of(rows_of(chosen))
+    return {
+        "name": name, "summary": summary, "goals": _goals(summary), "counts": _counts(switches),
+        "misses": _misses(switches), "promises": _promises(switches),
+        "outcomes": [_outcome(each) for each in switches if each["kind"] == "outcome"],
+        "cpu_s": fmean(run["cpu_s"] for run in chosen[ADAPTIVE]),
     }  # fmt: skip
 
 

@@ -47,7 +47,7 @@ def test_there_are_nine_regimes_in_one_run_after_another() -> None:
         assert len(faults(version=version)) == 2
         assert all(fault.at_s % version.each_s == 0.0 for fault in faults(version=version))
         assert all(fault.until_s == fault.at_s + REGIME_S for fault in faults(version=version))
-    days = len(SEEDS) * (len(VERSIONS) * len(FIXED) + 1)
+    days = len(SEEDS) * len(VERSIONS) * (len(FIXED) + 1)
     assert len({cell.key() for cell in all_cells(SEEDS, adaptive=True)}) == days
 
 
@@ -116,6 +116,23 @@ def test_the_page_has_the_seeds_that_all_have_and_says_what_was_missed(tmp_path:
     assert set(body["rows"][0]) == {"regime", "system", "goodput_rate", "sd"}
     with pytest.raises(ValueError, match="no seed"):
         write_page({cell: run for cell, run in found.items() if cell.system != BEST}, tmp_path)
+
+
+def test_adaptation_is_told_of_each_day_on_which_it_was_run(tmp_path: Path) -> None:
+    found = {DayCell(system=name, seed=11): run for name, (run,) in results().items()}
+    assert "Not run on first; so its goals are not measured." in write_page(found, tmp_path)[0].read_text()
+    switch = {"at_s": 1.0, "regime": NAMES[2], "kind": "outcome", "decision": "edf", "by": "llm", "reason": "x",
+              "predicted": 0.05, "observed": 0.04}  # fmt: skip
+    harsh = results(run_of(r2=0.9, r3=0.9, r4=0.9) | {"switches": [switch]}, r2=0.9, r3=0.9, r4=0.9)
+    for name, (run,) in harsh.items():
+        found[DayCell(system=name, seed=11, version="harsher")] = run
+    page, data = write_page(found, tmp_path)
+    text = page.read_text()
+    assert "Not run on first with these seeds." in text
+    assert "### Adapted: harsher day\n" in text
+    assert text.count("| met |") == 3
+    assert "| 11 | 1 | bursts | edf | llm | +5.0 | +4.0 |" in text
+    assert [each["version"] for each in json.loads(data.read_text())["switches"]] == ["harsher"]
 
 
 def test_a_cell_is_another_with_another_parameter() -> None:

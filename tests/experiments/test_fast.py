@@ -6,11 +6,11 @@ from experiments.fast import BEFORE, DIRECT, FastRow, FastRun, FastSetting
 from hmas.sim.systems import HMAS
 
 
-def row(setting: FastSetting, **ttft_p50_s: float) -> FastRow:
+def row(setting: FastSetting, **medians_s: float) -> FastRow:
     names = {"now": HMAS, "before": BEFORE, "direct": DIRECT}
-    runs = {
-        names[name]: (FastRun(goodput_rate=0.9, esg=100.0, ttft_p50_s=ttft_s, ttft_p95_s=1.0),)
-        for name, ttft_s in ttft_p50_s.items()
+    runs: dict[str, tuple[FastRun, ...]] = {
+        names[name]: (FastRun(goodput_rate=0.9, esg=100.0, ttft_p50_s=median_s, ttft_p95_s=1.0),)
+        for name, median_s in medians_s.items()
     }
     return FastRow(setting=setting, seeds=(1,), runs=runs)
 
