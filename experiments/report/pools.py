@@ -99,7 +99,8 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         late_s=LATE_S,
         capacities=[(title, rate) for title, rate in _capacities(store).items()],
         layouts="".join(_layout_verdict(c) for c in found),
-        gains="".join(_gain_verdict(c) for c in found if len(_case(c).kinds) > 1),
+        gains="".join(_gain_verdict(c) for c in found if len(_case(c).kinds) > 1 and _case(c).slowness == 1.0),
+        slow="".join(_slow_verdict(c) for c in found if _case(c).slowness > 1.0),
         esg="".join(_esg_verdict(c) for c in found if _case(c).slowness == 1.0),
         drift=_drift_verdict(drift_rows(out)),
         comparisons=[_comparison(c) for c in found],
@@ -163,6 +164,14 @@ def _gain_verdict(c: PoolComparison) -> str:
     return verdict(claim, *_so_far(c, holds, numbers))
 
 
+def _slow_verdict(c: PoolComparison) -> str:
+    points = 100.0 * (c.chosen.goodput_rate - c.least.goodput_rate)
+    numbers = f"{c.chosen.goodput_rate:.3f} beside {c.least.goodput_rate:.3f}, {points:+.1f} points"
+    return verdict(
+        f"{c.title}: beats the fewest outstanding requests by more than {LEVEL:g} points", points > LEVEL, numbers
+    )
+
+
 def _esg_verdict(c: PoolComparison) -> str:
     ours, least = c.chosen, c.least
     numbers = f"{ours.esg:.0f} beside {least.esg:.0f} per s"
@@ -174,7 +183,7 @@ def _esg_verdict(c: PoolComparison) -> str:
 
 
 def _drift_verdict(rows: Sequence[DriftRow]) -> str:
-    claim = f"SLOs that drift inside a run: within {GOAL_DRIFT:g} points of an oracle that splits anew at once"
+    claim = f"SLOs that drift inside a run, on [the page of two engines](regimes.md): within {GOAL_DRIFT:g} points of an oracle that splits anew at once"
     if not rows:
         return verdict(claim, None, "no run is there")
     named = {row.system: row for row in rows}
