@@ -183,7 +183,10 @@ def _esg_verdict(c: PoolComparison) -> str:
 
 
 def _drift_verdict(rows: Sequence[DriftRow]) -> str:
-    claim = f"SLOs that drift inside a run, on [the page of two engines](regimes.md): within {GOAL_DRIFT:g} points of an oracle that splits anew at once"
+    claim = (
+        "SLOs that drift inside a run, on [the page of two engines](regimes.md): within "
+        f"{GOAL_DRIFT:g} points of an oracle that splits anew at once"
+    )
     if not rows:
         return verdict(claim, None, "no run is there")
     named = {row.system: row for row in rows}
