@@ -93,8 +93,33 @@ def test_a_worker_whose_steps_are_too_slow_for_a_request_is_left_out_while_anoth
     assert [to(mesh, f"s{i}", STRICT) for i in range(3)] == ["w2"] * 3
     assert to(mesh, "l1", LAX) == "w1"
     assert to(mesh, "whole", replace(STRICT, whole=True)) == "w1"
-    mesh.play(FromWorker("w2", load(step_s=0.1)))
-    assert {to(mesh, f"both{i}", STRICT) for i in range(4)} == {"w1", "w2"}
+    mesh.play(FromWorker("w1", load(step_s=0.05)))
+    assert to(mesh, "s4", STRICT) == "w1", "quick again, and less loaded"
+
+
+def test_a_worker_that_computes_prompts_for_a_while_is_not_slow() -> None:
+    mesh = Mesh("w1", "w2")
+
+    def steps(seconds: int, step_s: float) -> None:
+        for _ in range(seconds):
+            for name in ("w1", "w2"):
+                mesh.play(HeartbeatReceived(heartbeat(name)))
+            mesh.play(FromWorker("w1", load(step_s=step_s)), FromWorker("w2", load(step_s=0.05, backlog_s=1.0)))
+            mesh.tick(1.0)
+
+    steps(5, 0.05)
+    steps(3, 0.12)
+    assert to(mesh, "s1", STRICT) == "w1"
+    steps(30, 0.12)
+    assert to(mesh, "s2", STRICT) == "w2"
+    mesh.play(FromWorker("w1", load(step_s=0.0)))
+    assert to(mesh, "s3", STRICT) == "w1", "nothing runs there"
+
+
+def test_where_all_are_slow_none_is_left_out() -> None:
+    mesh = Mesh("w1", "w2")
+    mesh.play(FromWorker("w1", load(step_s=0.12)), FromWorker("w2", load(step_s=0.11)))
+    assert {to(mesh, f"s{i}", STRICT) for i in range(4)} == {"w1", "w2"}
 
 
 def test_a_quick_worker_with_a_far_longer_backlog_keeps_no_request_from_a_slow_one() -> None:

@@ -30,9 +30,15 @@ def in_pace(now_s: float, workers: Sequence[WorkerState], request: Request, slo:
     """Returns those of `workers` whose steps keep the request's TPOT SLO now. All of them, if none of these works, was
     heard of lately and last reported a backlog that is at most the TTFT SLO longer than the least of all, or if the
     request is judged by its last token alone or generates nothing."""
-    quick = [worker for worker in workers if worker.step_s <= slo.tpot_s]
-    if len(quick) == len(workers) or slo.whole or request.prefill_only:
+    tpot_s = slo.tpot_s
+    for worker in workers:
+        if worker.step.value > tpot_s:
+            break
+    else:
         return workers
+    if slo.whole or request.prefill_only:
+        return workers
+    quick = [worker for worker in workers if worker.step.value <= tpot_s]
     most_s = slo.ttft_s + min(worker.backlog_s for worker in workers)
     heard_s = now_s - WORKER_LOST_AFTER_S
     if any(w.engines_up and w.heard_s >= heard_s and w.backlog_s <= most_s for w in quick):

@@ -35,13 +35,13 @@ class Rebalancer:
         seen: dict[str, int] = {}
         for pool in self._router.pools():
             for group in self._groups(self._router.usable(pool)):
-                pair = self._imbalance(group)
-                if pair is None:
+                most = self._overloaded(group)
+                if most is None:
                     continue
                 key = f"{pool} {' '.join(worker.name for worker in group)}"
                 seen[key] = self._imbalanced.get(key, 0) + 1
                 if seen[key] >= self._config.rebalance_after:
-                    chosen += self._pick(now_s, pair[0], group)
+                    chosen += self._pick(now_s, most, group)
         self._imbalanced = seen
         return chosen
 
@@ -54,16 +54,16 @@ class Rebalancer:
             return [workers]
         return [[w for w in workers if number in w.classes or not w.engines_up] for number in classes]
 
-    def _imbalance(self, workers: Sequence[WorkerState]) -> tuple[WorkerState, WorkerState] | None:
-        """Returns the most and the least loaded worker, or None if moving requests between them is not worth it. A
-        worker without a working engine counts as the most loaded."""
+    def _overloaded(self, workers: Sequence[WorkerState]) -> WorkerState | None:
+        """Returns the most loaded worker, or None if moving requests to the least loaded one is not worth it. A worker
+        without a working engine counts as the most loaded."""
         if len(workers) < 2:
             return None
         most = max(workers, key=lambda w: (w.engines_up == 0, w.predicted_backlog_s))
         least = min(workers, key=lambda w: (w.engines_up == 0, w.predicted_backlog_s))
         if most.queued + most.sent_queued == 0 or least.engines_up == 0:
             return None
-        return (most, least) if self._worth(most, least) else None
+        return most if self._worth(most, least) else None
 
     def _worth(self, most: WorkerState, least: WorkerState) -> bool:
         gap_s = most.predicted_backlog_s - least.predicted_backlog_s

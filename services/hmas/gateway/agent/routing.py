@@ -112,7 +112,7 @@ class Router:
             if worker.draining != load.draining:
                 self._changed()
             worker.report(now_s, load, self._config.report_lag_s)
-            worker.step_s = load.step_s
+            worker.see_step(now_s, load.step_s)
             worker.shares = {share.engine: share.slots for share in load.shares} or worker.shares
 
     def connect(self, name: str) -> None:

@@ -1,11 +1,15 @@
 """What a gateway knows of one worker: its last report, and what was sent to it since."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
 from hmas.contracts.execution import Load
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.laws.least import LeastLately
+
+STEP_MEMORY_S = 10.0  # time constant with which a worker's shortest step is forgotten
 
 
 class Promise(NamedTuple):
@@ -40,9 +44,10 @@ Appraisal = tuple[float, float, float, float, int, float, int, str, float]
 class WorkerState:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
-    `slots`: the most sequences that its working engines run. `step_s`: the time of a step as `Load` tells it. `place`:
-    its number in the index of prefixes. `pending` are the predicted prefill times in s of the requests with known
-    prompts that this gateway sent there and that have no first token, and `pending_s` their sum.
+    `slots`: the most sequences that its working engines run. `step`: the shortest step in s that `Load` told lately; 0
+    if it last told 0. `place`: its number in the index of prefixes. `pending` are the predicted prefill times in s of
+    the requests with known prompts that this gateway sent there and that have no first token, and `pending_s` their
+    sum.
     `most_queued` and `most_tokens` are the heartbeat's bounds on its queue; inf: none.
     `classes` are the pace classes of its engines that are up, none where the layout is mixed.
     `requests` counts this gateway's own requests there. `sendings` are those not in the last report, and `sent_*` their
@@ -69,7 +74,7 @@ class WorkerState:
     silent_since_s: float = inf
     shares: dict[str, int] = field(default_factory=dict)
     slots: int = 0
-    step_s: float = 0.0
+    step: LeastLately = field(default_factory=partial(LeastLately, STEP_MEMORY_S))
     place: int = -1
     pending: dict[str, float] = field(default_factory=dict)
     pending_s: float = 0.0
@@ -106,6 +111,14 @@ class WorkerState:
         self.backlog_s, self.draining = load.backlog_s, load.draining
         for request_id in [i for i, sending in self.sendings.items() if sending.at_s <= now_s - lag_s]:
             self.forget(request_id)
+
+    def see_step(self, now_s: float, step_s: float) -> None:
+        """Learns from a step's time. One that computes prompts takes longer, which passes and is counted as backlog, so
+        that only what even the shortest steps take tells that a worker is slow."""
+        if step_s > 0.0:
+            self.step.see(now_s, step_s)
+        else:
+            self.step.clear()
 
     def remember(self, request_id: str, sending: Sending) -> None:
         self.forget(request_id)

@@ -11,8 +11,9 @@ answers on pace. This is Niyama's dynamic chunking (§3.3) at the grain of grant
 """
 
 from collections.abc import Iterable
-from math import exp, inf
+from math import inf
 
+from hmas.laws.least import LeastLately
 from hmas.worker.agent.config import PrefillWindowConfig
 from hmas.worker.agent.entry import QueueEntry
 
@@ -25,23 +26,19 @@ class PrefillWindow:
     plug-in), so that the window only has to fill them.
     """
 
-    __slots__ = ("_bare_s", "_config", "_seconds", "_seen_s", "_worked_out_s", "paced")
+    __slots__ = ("_bare", "_config", "_seconds", "_worked_out_s", "paced")
 
     def __init__(self, config: PrefillWindowConfig) -> None:
         self._config = config
-        self._bare_s = 0.0  # none seen
-        self._seen_s = -inf
+        self._bare = LeastLately(config.memory_s)
         self._seconds = config.most_s
         self._worked_out_s = -inf
         self.paced = False
 
     def see_step(self, now_s: float, step_s: float) -> None:
         """Learns from a measured step; one of 0 s tells that the engine did nothing."""
-        if step_s <= 0.0:
-            return
-        kept = exp(-(now_s - self._seen_s) / self._config.memory_s)
-        self._bare_s = min(step_s, step_s + kept * (self._bare_s - step_s))
-        self._seen_s = now_s
+        if step_s > 0.0:
+            self._bare.see(now_s, step_s)
 
     def seconds(self, now_s: float, running: Iterable[QueueEntry]) -> float:
         """Returns the window, for the requests `running` on the engine."""
@@ -51,8 +48,9 @@ class PrefillWindow:
         if now_s - self._worked_out_s < config.kept_s:
             return self._seconds
         self._worked_out_s = now_s
-        budgets = sorted(budget for entry in running if (budget := _budget_s(now_s, entry)) > self._bare_s)
-        free_s = budgets[int(config.given_up * len(budgets))] - self._bare_s if budgets else inf
+        bare_s = self._bare.value
+        budgets = sorted(budget for entry in running if (budget := _budget_s(now_s, entry)) > bare_s)
+        free_s = budgets[int(config.given_up * len(budgets))] - bare_s if budgets else inf
         self._seconds = min(config.most_s, max(config.least_s, free_s))
         return self._seconds
 
