@@ -34,6 +34,7 @@ def cells_of(experiment: Experiment) -> list[Cell]:
                         gateways=experiment.gateways,
                         faults=experiment.faults,
                         chunk_tokens=experiment.chunk_tokens,
+                        capacity_s=experiment.capacity_s,
                     )
                     cells[cell.bound] = cells[cell] = None
     return list(cells)

@@ -54,6 +54,13 @@ def test_the_files_at_hand_can_be_run(path: Path) -> None:
     assert cells_of(experiment.within(Path("/data")))
 
 
+@pytest.mark.parametrize("figure", ["figure6", "figure10"])
+def test_runs_of_different_length_are_offered_the_same_rate(figure: str) -> None:
+    cells = cells_of(load_experiment(FOLDER / f"{figure}.yaml"))
+    assert len({cell.workload.duration_s for cell in cells}) == 3
+    assert len({cell.capacity for cell in cells}) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

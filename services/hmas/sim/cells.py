@@ -31,7 +31,8 @@ GUESS_RPS = 8.0
 class Cell:
     """The parameters of one lambda*, bound or run. `load` is in units of lambda*, or in requests per second if
     `absolute`. `seed` is 0 and `system` is empty where they play no part. `chunk_tokens` replaces the profile's token
-    budget per step and `kv_blocks` its KV blocks; None keeps them."""
+    budget per step, `kv_blocks` its KV blocks, and `capacity_s` the length of the workload that lambda* is found on;
+    None keeps them."""
 
     kind: Kind
     profile: str
@@ -46,6 +47,7 @@ class Cell:
     faults: tuple[Fault, ...] = ()
     chunk_tokens: int | None = None
     kv_blocks: int | None = None
+    capacity_s: float | None = None
 
     @property
     def engine(self) -> EngineProfile:
@@ -60,7 +62,8 @@ class Cell:
             kind="capacity",
             profile=self.profile,
             engines=self.engines,
-            workload=replace(self.workload, stated=False),  # FCFS does not read the SLOs
+            # FCFS does not read the SLOs.
+            workload=replace(self.workload, stated=False, duration_s=self.capacity_s or self.workload.duration_s),
             chunk_tokens=self.chunk_tokens,
             kv_blocks=self.kv_blocks,
         )

@@ -26,8 +26,9 @@ class Experiment:
     """An experiment as its file states it. `loads` are in units of lambda*; `rate_rps`, if given, replaces them by one
     rate in requests per second. `engines` is their number and `profile` the name of their profile, or the path of its
     file. `workers` share the engines and `gateways` the requests; `faults` happen in every run of a mesh.
-    `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). `page` names the page of
-    results. `file` of workloads is relative to the data folder."""
+    `chunk_tokens` replaces the profile's token budget per step (max_num_batched_tokens). lambda* is found on workloads
+    of `capacity_s` seconds; None: as long as each is itself. `page` names the page of results. `file` of workloads is
+    relative to the data folder."""
 
     name: str
     title: str
@@ -43,6 +44,7 @@ class Experiment:
     gateways: int = 1
     faults: tuple[Fault, ...] = ()
     chunk_tokens: int | None = None
+    capacity_s: float | None = None
 
     @property
     def engine(self) -> EngineProfile:
@@ -90,6 +92,8 @@ def _experiment(body: dict[str, Any]) -> Experiment:
     for key, kind in (("systems", str), ("loads", float), ("seeds", int)):
         if key in body:
             body[key] = tuple(kind(item) for item in body[key])
+    if body.get("capacity_s") is not None:
+        body["capacity_s"] = float(body["capacity_s"])
     experiment = Experiment(workloads=workloads, **body)
     _ = experiment.engine
     if unknown := [s for s in experiment.systems if s not in system_names()]:
