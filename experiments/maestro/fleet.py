@@ -1,8 +1,8 @@
 """Engines behind one queue of calls, for orders of jobs: a call leaves the queue when an engine has a free sequence and
 memory for its prompt. With prefix caches a call goes to the engine of its job's last call, if that has room."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from experiments.maestro.orders import JobKnowledge, JobOrder, JobState, WaitingCall
 from experiments.maestro.workload import service_s
@@ -21,13 +21,15 @@ SPARE = 0.05  # of the KV blocks, which a new prompt leaves free
 
 @dataclass(frozen=True, slots=True)
 class FleetRun:
-    """The journeys of all calls that were sent, and of each engine the seconds that it ran, its prompt tokens and those
-    of them that it found in its cache."""
+    """The journeys of all calls that were sent, and of each engine the seconds that it ran; of all engines the prompt
+    tokens and those of them that they found in their caches. `bounds`: the requests that our workers admitted, and how
+    many of these outgrew their length bounds."""
 
     journeys: dict[str, Journey]
     busy_s: tuple[float, ...]
     prompt_tokens: int
     cached_tokens: int
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
 
 class JobFleet:

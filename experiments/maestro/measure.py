@@ -88,6 +88,7 @@ def compute(cell: JobCell, rate: float, data: Path) -> dict[str, Any]:
         "hit": run.cached_tokens / max(1, run.prompt_tokens),
         "busy_ratio": max(run.busy_s) * len(run.busy_s) / sum(run.busy_s),
         "cpu_s": process_time() - started,
+        **run.bounds,
     }
 
 

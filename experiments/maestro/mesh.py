@@ -4,6 +4,7 @@ jobs, a name and a budget, and nothing of true lengths."""
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from experiments.length_bounds import bounds_of
 from experiments.maestro.fleet import FleetRun
 from experiments.maestro.orders import history
 from hmas.contracts.control import TopologyName
@@ -53,7 +54,7 @@ def run_mesh(
                 mesh.offer(_said(system, offered, caches))
 
     mesh.on_settled = settled
-    mesh.run()
+    result = mesh.run()
     cores = [endpoint.engine for endpoint in mesh.endpoints.values()]
     stats = [engine.core.stats() for engine in cores]
     return FleetRun(
@@ -61,6 +62,7 @@ def run_mesh(
         tuple(engine.busy_s for engine in cores),
         sum(s.prefix_cache_queries for s in stats),
         sum(s.prefix_cache_hits for s in stats),
+        bounds_of(result.run),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from experiments.length_bounds import told
 from experiments.maestro.measure import (
     BOUND,
     ENGINES,
@@ -177,6 +178,7 @@ def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: floa
         engines=ENGINES,
         seeds=max(row.seeds for row in rows),
         seconds=f"{seconds:g}",
+        bounds=told(figures for _, figures in found),
         rates=[(name, f"{rate:.2f}") for name, rate in rates.items()],
         halves=halves,
         tables=tables,

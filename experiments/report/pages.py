@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.report import comparison, overload, paper_figures, paper_tables
 from experiments.report.constant_columns import explained
+from experiments.report.in_force import in_force
 from experiments.report.results import CellResults
 from experiments.report.statistics import statistics_page
 from experiments.report.template import render
@@ -55,7 +56,8 @@ def write_pages(
             )
         results = CellResults(experiment, store)
         text, facts = PAGES[experiment.page](results, out)
-        texts[experiment.page] = texts.get(experiment.page, TITLES.get(experiment.page, "")) + text + "\n"
+        before = texts.get(experiment.page, TITLES.get(experiment.page, ""))
+        texts[experiment.page] = f"{before}{text}{in_force(results)}\n"
         summary |= facts
         cpu_s |= results.cpu_s
         missing |= {cell.key() for cell in results.missing}

@@ -116,6 +116,13 @@ class CellResults:
         outgrown = sum(t["outgrown"] for same in tallies for t in same)
         return admitted, outgrown / admitted if admitted else float("nan"), max(shares, default=float("nan"))
 
+    def ours(self) -> dict[str, list[Row]]:
+        """Returns the results of all runs of each system that has workers of ours."""
+        found: dict[str, list[Row]] = {}
+        for (*_, system), rows in self._runs.items():
+            found.setdefault(system, []).extend(row for row in rows if _coverage(row) is not None)
+        return {system: rows for system, rows in found.items() if rows}
+
     def capacity_rps(self, spec: WorkloadSpec) -> float:
         """Returns λ* of a workload in requests per second; nan if unknown."""
         found = self._capacities.get((spec.name, spec.duration_s))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import stdev
 
+from experiments.length_bounds import told
 from experiments.report.goal import Goal
 from experiments.report.template import percent, render
 from experiments.routing import many
@@ -30,6 +31,7 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
         target=percent(TARGET), baseline=BASELINE, seeds=plan.seeds, seconds=plan.seconds, factors=SECONDS,
         missing=missing, after=f"{AFTER_S:g}", many=many,
         rates={kind: f"{rate:.3g}" for kind, rate in rates.items()},
+        bounds=told(store.get(cell) for cell in plan.cells(rates)),
         goals=[goal.line for goal in goals(found, scaled, shapes)],
         tables=[(kind, load, table_of(found, kind, load)) for kind in KINDS for load in LOADS if (kind, load) in found],
         scaled=[

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.length_bounds import bounds_of
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.cells import Cell
 from hmas.sim.mesh import MeshSim
@@ -82,4 +83,5 @@ def measure(cell: ManyCell, rate_rps: float, data: Path) -> dict[str, Any]:
         "requests": len(workload.requests),
         "goodput": result.score.goodput_rate,
         "busy_ratio": max(busy) * len(busy) / sum(busy),
+        **bounds_of(result.run),
     }

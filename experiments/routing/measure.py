@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.length_bounds import bounds_of
 from experiments.routing.rules import RULES
 from experiments.routing.workloads import BLOCK_TOKENS, MOONCAKE, Sessions, build
 from hmas.contracts.outcome import Outcome
@@ -96,6 +97,7 @@ def measure(cell: RoutingCell, data: Path) -> dict[str, Any]:
         "busy_ratio": max(busy) * len(busy) / sum(busy),
         "goodput": len(good) / max(1, len(ends)),
         "job_goodput": fmean(jobs.values()),
+        **bounds_of(result.run),
     }
 
 

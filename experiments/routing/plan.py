@@ -73,6 +73,11 @@ class Plan:
             for name, gateways, kill in (*((f"{n} gateways", n, False) for n in GATEWAYS), ("8, one killed", 8, True))
         ]
 
+    def cells(self, rates: dict[str, float]) -> list[Stored]:
+        """Returns all runs."""
+        found = [cell for _, cell in (*self.routers(rates), *self.gateways(rates))]
+        return [*found, *many.cells(range(1, self.seeds + 1), self.seconds)]
+
 
 def capacity(store: CellStore, plan: Plan, kind: str, data: Path, say: Say, *, stored: bool) -> float | None:
     """Returns λ*_job of a workload, to `PRECISION`. With `stored` nothing is run; None: some run is missing."""
@@ -145,8 +150,7 @@ def carry_out(
             kinds = {cell.workload: cell for cell in shapes}
             loads = {kind: many_rate(store, cell, data, say, stored=False) or 0.0 for kind, cell in kinds.items()}
             run(store, shapes, processes, say, partial(measure_many, data=data, rates=loads))
-    every: list[Stored] = [*compared, *scaled, *shapes]
-    return rates, sum(store.get(cell) is None for cell in every)
+    return rates, sum(store.get(cell) is None for cell in plan.cells(rates))
 
 
 def mean_of(store: CellStore, cells: Iterable[Stored]) -> dict[str, float] | None:
