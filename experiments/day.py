@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from time import process_time
 from typing import Any
 
+from experiments.length_bounds import bounds_of
 from hmas.contracts.control import AuditRecord, TopologyName
 from hmas.contracts.request import Slo
 from hmas.engine.core.profile import EngineProfile, builtin_profile
@@ -216,6 +217,7 @@ def compute(cell: DayCell) -> dict[str, Any]:
         "switches": [_switch(at_s, record, version) for at_s, record in mesh.audits if record.source == "meta"],
         "spans": [asdict(span) for span in run.run.topologies],
         "cpu_s": process_time() - began_s,
+        **bounds_of(run.run),
     }
 
 

@@ -20,6 +20,7 @@ from statistics import fmean
 from time import process_time
 from typing import Any, Literal
 
+from experiments.length_bounds import bounds_of
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.engine.core.profile import EngineProfile, builtin_profile
@@ -200,7 +201,8 @@ class DeceptionRun:
     """The figures of one run. `raw` and `corrected` are the errors log(answer / prediction) of the misled requests in
     the order in which they settled, of perception's word and of what the worker made of it; `settled_s` when, after
     `FROM_S`. `later` is the mean of `corrected` over the half of these requests that came last: those that settle last
-    are the longest. `own` and `others`: the goodput rates of the deceiver and of the other tenants from `FROM_S` on."""
+    are the longest. `own` and `others`: the goodput rates of the deceiver and of the other tenants from `FROM_S` on.
+    `bounds`: see `length_bounds.bounds_of`."""
 
     raw: tuple[float, ...]
     corrected: tuple[float, ...]
@@ -209,6 +211,7 @@ class DeceptionRun:
     own: float
     others: float
     cpu_s: float
+    bounds: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +353,8 @@ def run(scenario: Scenario, arm: Arm, rate_rps: float, seed: int, duration_s: fl
     mesh = WatchedMesh(MeshSetup(), engine(), ENGINES, workload, seed)
     if arm == "told":
         mesh.tell_lengths()
-    settlements = {s.request_id: is_ok(s) for s in mesh.run().settlements}
+    result = mesh.run()
+    settlements = {s.request_id: is_ok(s) for s in result.settlements}
     by_id = {r.id: r for r in workload.requests}
     rows = sorted(
         (at_s, by_id[f.request_id].request.arrival_s, log1p(f.output_tokens), log1p(_said(f, recorded)), recorded[2])
@@ -368,6 +372,7 @@ def run(scenario: Scenario, arm: Arm, rate_rps: float, seed: int, duration_s: fl
         own=fmean(settlements[r.id] for r in late if r.request.tenant == DECEIVER),
         others=fmean(settlements[r.id] for r in late if r.request.tenant != DECEIVER),
         cpu_s=process_time() - started,
+        bounds=bounds_of(result.run),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.length_bounds import of_cell
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.sources import WorkloadSpec
 from hmas.sim.systems import HMAS
@@ -62,12 +63,13 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FastRun:
-    """The figures of one run; TTFT in s, over the requests that finished."""
+    """The figures of one run; TTFT in s, over the requests that finished. `bounds`: see `length_bounds.bounds_of`."""
 
     goodput_rate: float
     esg: float
     ttft_p50_s: float
     ttft_p95_s: float
+    bounds: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,4 +159,5 @@ def _run(found: dict[str, Any] | None) -> FastRun:
         esg=score["esg_rate"],
         ttft_p50_s=score["ttft_p50_s"],
         ttft_p95_s=score["ttft_p95_s"],
+        bounds=of_cell(found),
     )

@@ -16,6 +16,12 @@ def bounds_of(run: SystemRun) -> dict[str, int]:
     return {"admitted": total.admitted, "outgrown": total.outgrown}
 
 
+def of_cell(figures: Mapping[str, Any] | None) -> dict[str, int]:
+    """Returns the same of the stored figures of a run (`hmas.sim.analysis`), nothing if there are none."""
+    found = figures["run"].get("coverage") if figures and "run" in figures else None
+    return found["total"] if found else {}
+
+
 def told(runs: Iterable[Mapping[str, Any] | None]) -> str:
     """Returns the sentence for a page, from the figures of its runs; those that have no bounds, and None, are left
     out."""

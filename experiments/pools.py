@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
+from experiments.length_bounds import bounds_of
 from hmas.contracts.control import INITIAL_TOPOLOGY, Split
 from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.named import named_profile
@@ -201,6 +202,7 @@ def compute(cell: PoolCell, rate_rps: float) -> dict[str, Any]:
         "esg_late": sum(service_gain(each) for each in run.settlements if not is_ok(each)) / cell.seconds,
         "ttft_p50": score.ttft_p50_s,
         "layouts": layouts,
+        **bounds_of(run.run),
     }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments import length_bounds
 from experiments.day import (
     ADAPTIVE,
     CAPACITY_RPS,
@@ -46,6 +47,7 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
     text = render(
         Path(__file__).with_name("day.md.j2"),
         seeds=seeds,
+        bounds=length_bounds.told(found.values()),
         profile=PROFILE,
         engines=ENGINES,
         capacity=CAPACITY_RPS,

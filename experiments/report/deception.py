@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from experiments import length_bounds
 from experiments.deception import (
     ARMS,
     DECEIVER,
@@ -53,6 +54,7 @@ def write_page(found: Mapping[str, Any], duration_s: float, out: Path) -> list[P
         goodput=[_goodput(row) for row in rows],
         verdicts=[_verdict(row) for row in rows],
         reasons=[_reason(row) for row in rows if _kept(row["others_change"]) != MET],
+        bounds=length_bounds.told(run.bounds for runs in found.values() for arm in ARMS for run in runs[arm]),
         cpu_min=cpu_s / 60.0,
     )
     page, facts = out / "deception.md", out / "deception.json"

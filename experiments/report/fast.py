@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments import length_bounds
 from experiments.fast import BEFORE, CHUNK_TOKENS, DIRECT, ENGINES, PROFILE, SYSTEMS, FastRow
 from experiments.report.template import render
 from hmas.sim.systems import HMAS
@@ -21,6 +22,7 @@ def write_page(rows: Sequence[FastRow], seconds: float, out: Path) -> list[Path]
         engines=ENGINES,
         chunk_tokens=CHUNK_TOKENS,
         seconds=seconds,
+        bounds=length_bounds.told(run.bounds for row in rows for runs in row.runs.values() for run in runs),
         settings=[_figures(row, system) for row in rows for system in SYSTEMS],
         pairs=[_pair(row) for row in rows],
         missed=[f"{row.setting.name}: {', '.join(row.missed())}" for row in rows if row.missed()],

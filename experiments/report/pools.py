@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from experiments import length_bounds
 from experiments.pools import (
     CASES,
     CHOSEN,
@@ -95,6 +96,7 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         chunk_tokens=CHUNK_TOKENS,
         seconds=sorted({case.seconds for case in CASES}),
         seeds=len(seeds),
+        bounds=length_bounds.told(store.get(cell) for case in CASES for cell in cells_of(case, seeds)),
         learnt_s=LEARNT_S,
         late_s=LATE_S,
         capacities=[(title, rate) for title, rate in _capacities(store).items()],

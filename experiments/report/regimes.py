@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from experiments import length_bounds
 from experiments.regimes import (
     CHUNK_TOKENS,
     FCFS,
@@ -12,6 +13,7 @@ from experiments.regimes import (
     WORKLOAD,
     LayoutComparison,
     RegimeRow,
+    batches,
     cells_of,
     comparisons,
     rows_of,
@@ -38,6 +40,7 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         seconds=WORKLOAD.duration_s,
         chunk_tokens=CHUNK_TOKENS,
         seeds=len(seeds),
+        bounds=length_bounds.told(length_bounds.of_cell(store.get(cell)) for batch in batches(seeds) for cell in batch),
         capacities=_capacities(store, seeds),
         goals="".join(_goals(rows)),
         verdicts=[_verdict(c) for c in comparisons(rows)],

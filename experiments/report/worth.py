@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments import length_bounds
 from experiments.report.carried import merged, present_commit, told
 from experiments.report.template import percent, render
 from experiments.worth import (
@@ -17,6 +18,7 @@ from experiments.worth import (
     MaskedRow,
     Paired,
     by_setting,
+    cells_of_worth,
     closings,
     knowledge,
     masking,
@@ -56,6 +58,7 @@ def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path
         seconds=sorted({spec.duration_s for spec in experiment.workloads}),
         capacities=_capacities(experiment, store),
         known=_known(experiment, store),
+        bounds=length_bounds.told(length_bounds.of_cell(store.get(cell)) for cell in cells_of_worth(experiment)),
         NAMES=tuple(COGNITION),
         settings=[(*_setting(key, named, closed), *mark(named)) for key, named in by_setting(rows).items()],
         esg=[(*_esg(key, named), *mark(named)) for key, named in by_setting(rows).items()],

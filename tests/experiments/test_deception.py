@@ -107,6 +107,7 @@ def _run(raw: float, corrected: list[float], others: float = 0.8) -> DeceptionRu
         own=0.5,
         others=others,
         cpu_s=1.0,
+        bounds={},
     )
 
 

@@ -9,7 +9,7 @@ from hmas.sim.systems import HMAS
 def row(setting: FastSetting, **medians_s: float) -> FastRow:
     names = {"now": HMAS, "before": BEFORE, "direct": DIRECT}
     runs: dict[str, tuple[FastRun, ...]] = {
-        names[name]: (FastRun(goodput_rate=0.9, esg=100.0, ttft_p50_s=median_s, ttft_p95_s=1.0),)
+        names[name]: (FastRun(goodput_rate=0.9, esg=100.0, ttft_p50_s=median_s, ttft_p95_s=1.0, bounds={}),)
         for name, median_s in medians_s.items()
     }
     return FastRow(setting=setting, seeds=(1,), runs=runs)

@@ -33,7 +33,8 @@ def figures(fifths: list[tuple[int, int]], buckets: list[tuple[int, int]], goodp
     parts = {"total": total, "fifths": tallies(fifths), "buckets": tallies(buckets), "at_grant": total}
     blocks = {"reserved_blocks": 400, "unused_blocks": 100}
     all_of = asdict(score([], 1.0)) | {"goodput_rate": goodput}
-    return {"run": {"coverage": parts | blocks}, "score": all_of, "cpu_s": 1.0}
+    run = {"coverage": parts | blocks, "topologies": [], "layouts": [], "regulated": [{"n_run": 48}]}
+    return {"run": run, "score": all_of, "cpu_s": 1.0}
 
 
 STEADY = [(500, 50)] * 5
@@ -91,7 +92,6 @@ def test_the_page_says_what_goodput_was_lost(tmp_path: Path) -> None:
 def test_a_page_of_results_prints_coverage(tmp_path: Path) -> None:
     experiment, store = stored(tmp_path)
     write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
-    assert (
-        "10.0 % of 5000 requests that our systems admitted outgrew theirs"
-        in (tmp_path / "out" / "loads.md").read_text()
-    )
+    page = (tmp_path / "out" / "loads.md").read_text()
+    assert "10.0 % of 5000 requests that our systems admitted outgrew theirs" in page
+    assert "| 48, 48, 48 | not recorded |" in page

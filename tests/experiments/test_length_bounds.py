@@ -1,8 +1,8 @@
 """What pages tell of length bounds."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
-from experiments.length_bounds import bounds_of, told
+from experiments.length_bounds import bounds_of, of_cell, told
 from hmas.sim.coverage import BoundTally, Coverage
 from hmas.sim.result import SystemRun
 
@@ -19,4 +19,6 @@ def test_a_system_without_workers_of_ours_has_no_bounds() -> None:
     tally = BoundTally(admitted=7, outgrown=2)
     coverage = Coverage(total=tally, buckets=(), fifths=(), at_grant=tally, reserved_blocks=0, unused_blocks=0)
     assert bounds_of(SystemRun()) == {}
-    assert bounds_of(replace(SystemRun(), coverage=coverage)) == {"admitted": 7, "outgrown": 2}
+    measured = replace(SystemRun(), coverage=coverage)
+    assert bounds_of(measured) == of_cell({"run": asdict(measured)}) == {"admitted": 7, "outgrown": 2}
+    assert of_cell({"run": asdict(SystemRun())}) == of_cell({"goodput_rate": 0.9}) == of_cell(None) == {}
