@@ -165,8 +165,8 @@ docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks
 docs-check: $(STAMP)
 	$(BIN)/python -m docs.build --check
 
-bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run
-	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json
+bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run (PAGE=1: docs/results/bench.md)
+	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json $(if $(PAGE),--page docs/results/bench.md)
 
 bench-smoke: $(STAMP)
 	IDS=20_000 $(BIN)/python -m benchmarks.run --smoke

@@ -14,6 +14,17 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
+PAGE = """# Hot paths
+
+What `make bench` measures: each figure on one of two shared cores, as a ratio to a baseline of the same run where that
+says more than a time. {met} of {goals} goals are met{missed}.
+
+| benchmark | value | unit | goal | met |
+|---|---|---|---|---|
+{lines}
+
+<!-- Written by `make bench PAGE=1`; do not edit. -->
+"""
 
 
 def collect(only: str | None) -> list[dict[str, Any]]:
@@ -51,6 +62,19 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     return table
 
 
+def write_page(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Writes the rows as a page. Raises OSError if the file cannot be written."""
+    goals = [row for row in rows if row.get("met") is not None]
+    missed = [f"{row['name']} ({row['value']:.3g} {row['unit']})" for row in goals if not row["met"]]
+    lines = []
+    for row in rows:
+        mark = "" if row.get("met") is None else "yes" if row["met"] else "**no**"
+        lines.append(f"| {row['name']} | {row['value']:.4g} | {row['unit']} | {row.get('goal') or ''} | {mark} |")
+    told = "; **missed**: " + "; ".join(missed) if missed else ""
+    page = PAGE.format(met=len(goals) - len(missed), goals=len(goals), missed=told, lines="\n".join(lines))
+    path.write_text(page, encoding="utf-8")
+
+
 def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(rows, indent=2) + "\n")
@@ -59,6 +83,7 @@ def write_json(path: Path, rows: list[dict[str, Any]]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--page", type=Path, help="also write them as a page (Markdown) to this file")
     parser.add_argument("--only", help="run only benchmarks whose module name contains this")
     parser.add_argument("--smoke", action="store_true", help="exit with 1 if a value is not finite and positive")
     args = parser.parse_args()
@@ -66,6 +91,8 @@ def main() -> int:
     Console().print(table_of(rows))
     if args.json:
         write_json(args.json, rows)
+    if args.page:
+        write_page(args.page, rows)
     if args.smoke:
         broken = [r["name"] for r in rows if not math.isfinite(float(r["value"])) or float(r["value"]) <= 0]
         if broken or not rows:
