@@ -22,6 +22,7 @@ from tests.e2e.test_meta_llm import ScriptedLlm
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560)]
 
 ALL = ("--last", "30m")
+CALIBRATED = Path(__file__).parents[2] / "docs/results/own-engines.yaml"  # written by `hmas calibrate`
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +94,17 @@ async def test_a_mesh_rehearses_tells_and_remembers(rehearsing: Any, tmp_path: P
     lines = [line for line in live.stdout.splitlines() if line.strip()]
     assert [line.split()[0].rstrip(":") for line in lines[2:5]] == ["observed", "in", "fcfs"]
     assert ("do not believe" in live.stdout) is (live.returncode == 3)
-    again = mesh.hmas("whatif", str(tmp_path / "past.jsonl"), *ALL, "--engines", "+1", "--json", timeout=300)
-    assert again.returncode in (0, 3), again.stderr
-    assert json.loads(again.stdout)["candidates"][0]["policy"]["engines"] == 3
+
+    def asked(*options: str) -> Any:
+        done = mesh.hmas("whatif", str(tmp_path / "past.jsonl"), *ALL, *options, "--json", timeout=300)
+        assert done.returncode in (0, 3), done.stderr
+        return json.loads(done.stdout)
+
+    assert asked("--engines", "+1")["candidates"][0]["policy"]["engines"] == 3
+    assert asked("--objective", "tokens")["candidates"][0]["policy"]["hints"]["by_tokens"]
+    measured = asked("--profile", str(CALIBRATED), "--topology", "edf")
+    assert measured["candidates"][0]["policy"]["topology"] == "edf"
+    assert measured["in_force"] != asked("--topology", "edf")["in_force"], "these engines are slower than the mesh's"
 
     time.sleep(11.0)  # the growing block is kept every ten seconds
     mesh.kill("qos")
