@@ -171,7 +171,7 @@ bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run (PAG
 bench-smoke: $(STAMP)
 	IDS=20_000 $(BIN)/python -m benchmarks.run --smoke
 
-.PHONY: experiments niyama admission live-cognition live-prediction worth deception
+.PHONY: experiments niyama admission live-cognition live-layouts live-prediction worth deception
 experiments: $(STAMP) ## every experiment in virtual time: pages into docs/results (ARGS=--quick: one seed, short)
 	$(BIN)/python -m experiments run $(if $(DATA),--data $(DATA)) $(ARGS)
 
@@ -183,6 +183,9 @@ admission: $(STAMP) ## whether Retry-After is right: docs/results/admission.md
 
 live-cognition: $(STAMP) ## what perception is worth on a real mesh, some 20 minutes: docs/results/live-cognition.md
 	$(BIN)/python -m experiments.live $(ARGS)
+
+live-layouts: $(STAMP) ## the chosen layout beside a mixed pool and no mesh, in real time, some 35 minutes: docs/results/live-layouts.md
+	$(BIN)/python -m experiments.live.layouts $(ARGS)
 
 live-prediction: $(STAMP) ## predicted costs against measured ones on real vLLM and emulated engines, some 20 minutes: docs/results/live-prediction.md
 	$(BIN)/python -m experiments.live.prediction $(ARGS) && $(BIN)/python -m experiments.cognition --page

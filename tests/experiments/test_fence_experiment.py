@@ -78,6 +78,8 @@ def test_the_page_says_what_goodput_was_lost(tmp_path: Path) -> None:
     write_page(found, experiment, out)
     text = (out / "fence.md").read_text()
     assert "at most 3.0 points below" in text
+    assert "in 1 of 1 settings it is further below than that" in text
+    assert " by 3.0. The fence before" in text
     assert "hold in 1 of 1 settings." in text
     assert "semantic" not in text
     (row,) = found

@@ -1,0 +1,186 @@
+"""`python -m experiments.live.layouts` serves the same requests in real time with a layout that the controller chooses,
+with a mixed pool, and without a mesh, on two emulated engines whose steps are long beside the tightest TPOT SLOs, and
+writes docs/results/live-layouts.md."""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+
+from experiments.live.measure import samples
+from experiments.report.template import percent, render
+from hmas.engine.core.profile import builtin_profile
+from hmas.mesh.compare.cli import interruptible
+from hmas.mesh.compare.engines import read_lag, reset_lag
+from hmas.mesh.compare.runs import DRAIN_S, Replay, direct_target, mesh_target
+from hmas.mesh.options import MeshOptions
+from hmas.mesh.supervisor import Mesh
+from hmas.sim.sources import WorkloadSpec, build
+from hmas_loadgen.plan import LoadPlan
+from hmas_loadgen.runner.run import run_load
+from hmas_loadgen.traces.row import Trace, TraceRow
+
+OUT = Path("docs/results")
+PROFILE, ENGINES = "llama2-70b-a100x4", 2
+CAPACITY_RPS = 3.72  # λ* of these engines under plain FCFS, by docs/results/regimes.md
+CHOSEN, MIXED, DIRECT = "chosen", "mixed", "direct"
+LAYOUTS = {CHOSEN: "auto", MIXED: "mixed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """Each run lasts `warmup_s`, in which the controller learns the engines' pace and chooses, and then `scored_s`
+    seconds."""
+
+    rate_rps: float = 5.2
+    warmup_s: float = 60.0
+    scored_s: float = 120.0
+    seeds: tuple[int, ...] = (1, 2, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRun:
+    """One run: shares of the scored requests, `classes` of pace at its end, and why it is invalid."""
+
+    system: str
+    seed: int
+    on_time: float
+    esg_rate: float
+    ttft_p50_s: float
+    classes: int
+    lag_p99_s: float
+    reasons: tuple[str, ...]
+
+
+def trace_of(setup: Setup, seed: int) -> Trace:
+    """Returns the requests that the simulator offers for this seed, with the SLOs that their clients state."""
+    seconds = setup.warmup_s + setup.scored_s
+    workload = build(WorkloadSpec(kind="mix", duration_s=seconds, stated=True), setup.rate_rps, seed)
+    rows = [
+        TraceRow(
+            arrival_s=each.request.arrival_s,
+            input_tokens=each.request.prompt_tokens,
+            output_tokens=each.output_tokens,
+            task=each.task,
+            slo=each.slo,
+            tenant=each.request.tenant,
+            importance=each.request.importance,
+        )
+        for each in workload.fitting(builtin_profile(PROFILE)).requests
+    ]
+    return Trace(name="mix", rows=tuple(rows), span_s=seconds)
+
+
+async def measure(setup: Setup, folder: Path, say: Callable[[str], None]) -> list[LayoutRun]:
+    """Runs every system for each seed, one after another; each seed begins with another one."""
+    systems, found = (CHOSEN, MIXED, DIRECT), []
+    for turn, seed in enumerate(setup.seeds):
+        for system in (*systems[turn % 3 :], *systems[: turn % 3]):
+            found.append(run := await _run(setup, system, seed, folder / f"{system}-{seed}"))
+            say(f"{system}, seed {seed}: {run.on_time:.1%} on time, {run.classes} classes {' '.join(run.reasons)}")
+    return found
+
+
+async def _run(setup: Setup, system: str, seed: int, folder: Path) -> LayoutRun:
+    env = {"HMAS_LAYOUT": LAYOUTS.get(system, "mixed")}
+    options = MeshOptions(
+        port=0, data_dir=folder, replay=True, log_level="error", profile=PROFILE, emulated=ENGINES, workers=1,
+        extra_env=env,
+    )  # fmt: skip
+    mesh = await Mesh(options).__aenter__()
+    try:
+        state = mesh.plan.state({})
+        plan = LoadPlan(
+            name=system, trace=trace_of(setup, seed), seed=seed, drain_s=DRAIN_S, warmup_s=setup.warmup_s,
+            target=direct_target(state) if system == DIRECT else mesh_target(state),
+            window_s=setup.warmup_s + setup.scored_s,
+        )  # fmt: skip
+        reset_lag(state.engine_urls)
+        replay = Replay(await run_load(plan), read_lag(state.engine_urls))
+        told = await asyncio.to_thread(samples, state, "meta")
+    finally:
+        await mesh.stop()
+    assert replay.lag is not None
+    classes = [int(value) for name, _, value in told if name == "hmas_meta_pace_classes"]
+    return LayoutRun(
+        system=system,
+        seed=seed,
+        on_time=replay.score.goodput_rate,
+        esg_rate=replay.score.esg_rate,
+        ttft_p50_s=replay.score.ttft_p50_s,
+        classes=0 if system == DIRECT else max(classes, default=1),
+        lag_p99_s=replay.lag.p99_s,
+        reasons=tuple(replay.reasons),
+    )
+
+
+def write_page(setup: Setup, runs: Sequence[LayoutRun], out: Path) -> list[Path]:
+    """Writes `live-layouts.md` and `live-layouts.json` into `out` and returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    page, facts = out / "live-layouts.md", out / "live-layouts.json"
+    document: dict[str, Any] = {"setup": asdict(setup), "runs": [asdict(run) for run in runs]}
+    facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    rates = {(run.system, run.seed): run.on_time for run in runs}
+    orders = {seed: sorted(LAYOUTS | {DIRECT: ""}, key=lambda s: -rates[s, seed]) for seed in setup.seeds}
+    text = render(
+        Path(__file__).with_name("layouts.md.j2"),
+        setup=setup,
+        engines=ENGINES,
+        capacity=CAPACITY_RPS,
+        profile=PROFILE,
+        rows=[_row(system, [run for run in runs if run.system == system]) for system in (CHOSEN, MIXED, DIRECT)],
+        orders=[f"seed {seed}: {', '.join(order)}" for seed, order in orders.items()],
+        alike=len({tuple(order) for order in orders.values()}) == 1,
+        invalid=[f"{run.system}, seed {run.seed}: {'; '.join(run.reasons)}" for run in runs if run.reasons],
+    )
+    page.write_text(text, encoding="utf-8")
+    return [page, facts]
+
+
+def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
+    return (
+        system,
+        percent(fmean(run.on_time for run in runs)),
+        ", ".join(percent(run.on_time) for run in runs),
+        f"{fmean(run.esg_rate for run in runs):.0f}",
+        f"{fmean(run.ttft_p50_s for run in runs):.2f}",
+        "-" if system == DIRECT else ", ".join(str(run.classes) for run in runs),
+        f"{1000 * max(run.lag_p99_s for run in runs):.0f} ms",
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    default = Setup()
+    parser = argparse.ArgumentParser(prog="python -m experiments.live.layouts", description=__doc__)
+    parser.add_argument("--rate", type=float, default=default.rate_rps, help="mean requests per second")
+    parser.add_argument("--seconds", type=float, default=default.scored_s, help="scored seconds of each run")
+    parser.add_argument("--seeds", type=int, default=len(default.seeds), help="number of seeds, from 1 on")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
+    args = parser.parse_args(argv)
+    setup = Setup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
+    console = Console(width=120)
+
+    async def run() -> None:
+        async with interruptible():
+            with tempfile.TemporaryDirectory(prefix="hmas-live-") as folder:
+                found = await measure(setup, Path(folder), lambda line: console.print(line, highlight=False))
+        for path in write_page(setup, found, args.out):
+            console.print(f"wrote {path}")
+
+    try:
+        asyncio.run(run())
+    except asyncio.CancelledError:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
