@@ -1,9 +1,10 @@
 """Writes the page about layouts in the regimes where TPOT is short and where compute is."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from experiments import length_bounds
 from experiments.regimes import (
@@ -32,7 +33,7 @@ AT, LEAST = 1.6, {"hmas": 0.84, "hmas-plugin": 0.89}  # goodput rates to be reac
 
 
 def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
-    """Writes `regimes.md` and `regimes.json` into `out` from the finished runs, and returns their paths."""
+    """Writes `regimes.md` and its rows of `regimes.json` into `out` from the finished runs, and returns the paths."""
     rows = rows_of(store, seeds)
     drift = drift_rows(out)
     text = render(
@@ -54,10 +55,21 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         drift_seeds=len(SEEDS),
     )
     out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "regimes.md", out / "regimes.json"]
-    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return paths
+    page = out / "regimes.md"
+    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+    return [page, put_rows([asdict(row) for row in rows], out)]
+
+
+def put_rows(found: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """Writes rows into `regimes.json` in the place of those of the same regimes, and returns its path. It has the
+    regimes of this page, which come first, and those of the regulator's."""
+    path = out / "regimes.json"
+    regimes, own = {row["regime"] for row in found}, {regime.name for regime in REGIMES}
+    there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    rows = [*(row for row in there if row["regime"] not in regimes), *found]
+    rows.sort(key=lambda row: row["regime"] not in own)
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 def write_drift(rows: Sequence[DriftRow], out: Path) -> Path:

@@ -22,6 +22,7 @@ from experiments.regulator import (
     regime_rows,
 )
 from experiments.report.figures import lines
+from experiments.report.regimes import put_rows
 from experiments.report.template import percent, render
 from hmas.sim.systems import HMAS
 
@@ -32,7 +33,8 @@ GENERATED = "\n<!-- Written by `python -m experiments regulator`; do not edit. -
 def write_page(
     rows: Sequence[RegulatorRow], courses: Sequence[Course], seconds: float, missing: int, out: Path
 ) -> list[Path]:
-    """Writes `regulator.md`, `regulator.json` and the pictures into `out`, and returns the paths of the first two."""
+    """Writes `regulator.md`, `regulator.json`, its rows of `regimes.json` and the pictures into `out`, and returns the
+    paths but those of the pictures."""
     short = [row for row in rows if row.regime == MEMORY and row.system == FROZEN]
     fixed = [row for row in rows if row.system.startswith("nrun-")]
     ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
@@ -62,9 +64,8 @@ def write_page(
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "regulator.md", out / "regulator.json"]
     paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    body = {"rows": [asdict(row) for row in rows], "regimes": regime_rows(rows)}
-    paths[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    return paths
+    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return [*paths, put_rows(regime_rows(rows), out)]
 
 
 def _surely_ahead(row: RegulatorRow) -> bool:

@@ -1,12 +1,13 @@
 """The page about layouts: the controller's choice is compared with its like, and what is missing is said."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.regimes import REGIMES, batches, comparisons, rows_of
-from experiments.report.regimes import write_page
+from experiments.report.regimes import put_rows, write_page
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.systems import MESHES
 
@@ -52,7 +53,11 @@ def test_a_choice_is_compared_with_the_same_system_mixed_and_its_best_split(stor
     assert "hmas: at least 0.84: holds (0.860)" in text
     assert "hmas: ESG at least plain FCFS's: holds (100 beside 100 per s)" in text
     assert "runs are not finished" in text
-    assert document.name == "regimes.json"
+    own = json.loads(document.read_text())
+    other = {"regime": "memory short", "system": "nrun-48"}
+    assert json.loads(put_rows([other], tmp_path / "out").read_text()) == [*own, other]
+    assert write_page(store, (1, 2), tmp_path / "out")[1] == document
+    assert json.loads(document.read_text()) == [*own, other]
 
 
 def test_the_share_of_the_bound_needs_the_bound(store: CellStore) -> None:
