@@ -1,6 +1,6 @@
 """`python -m experiments.live.layouts` serves the same requests in real time with a layout that the controller chooses,
 with a mixed pool, and without a mesh, on two emulated engines whose steps are long beside the tightest TPOT SLOs, and
-writes docs/results/live-layouts.md."""
+writes a page about it."""
 
 import argparse
 import asyncio
@@ -123,7 +123,7 @@ async def _run(setup: Setup, system: str, seed: int, folder: Path) -> LayoutRun:
 
 
 def write_page(setup: Setup, runs: Sequence[LayoutRun], out: Path) -> list[Path]:
-    """Writes `live-layouts.md` and `live-layouts.json` into `out` and returns their paths."""
+    """Writes the page and its figures as JSON into `out`, and returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "live-layouts.md", out / "live-layouts.json"
     document: dict[str, Any] = {"setup": asdict(setup), "runs": [asdict(run) for run in runs]}
