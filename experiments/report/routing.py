@@ -28,7 +28,8 @@ def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path
     text = render(
         Path(__file__).with_name("routing.md.j2"),
         engines=ENGINES, profile=PROFILE, profiles=PROFILES, gap=f"{GAP_MEDIAN_S:g}", slo=SLO, slos=SLOS,
-        target=percent(TARGET), baseline=BASELINE, seeds=plan.seeds, seconds=plan.seconds, factors=SECONDS,
+        target=percent(TARGET), baseline=BASELINE, seeds=plan.seeds, more_seeds=len(plan.seeds_of(LOOPS)),
+        seconds=plan.seconds, factors=SECONDS,
         missing=missing, after=f"{AFTER_S:g}", many=many,
         rates={kind: f"{rate:.3g}" for kind, rate in rates.items()},
         bounds=told(store.get(cell) for cell in plan.cells(rates)),

@@ -27,6 +27,7 @@ LOADS = (1.2, 0.8)
 GUESSES = {LOOPS: 30.0, MOONCAKE: 7.0, "shared 8k root": 60.0, "no sharing": 40.0}  # where the search begins
 GATEWAYS = (1, 8, 16)
 SECONDS = {LOOPS: 0.5, MOONCAKE: 15.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
+SEEDS = 3  # times as many where routers are compared in runs of less than a minute, which differ by 28 points
 
 Say = Callable[[str], None]
 L = TypeVar("L")
@@ -42,7 +43,7 @@ def digest(_: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`seconds`: the length of runs, which each workload multiplies by its own factor."""
+    """`seconds`: the length of runs, which each workload multiplies by its own factor. `seeds`: of the longest."""
 
     seeds: int
     seconds: float
@@ -53,13 +54,18 @@ class Plan:
             workload=workload, rate=rate, seconds=seconds, seed=seed, system=system, gateways=gateways, kill=kill
         )
 
+    def seeds_of(self, workload: str) -> range:
+        """Returns the seeds with which routers are compared."""
+        return range(1, self.seeds * (1 if workload == MOONCAKE else SEEDS) + 1)
+
     def routers(self, rates: dict[str, float]) -> list[tuple[float, RoutingCell]]:
         """Returns the runs that compare routers, with their loads in λ*_job."""
         return [
             (load, self.cell(kind, load * rates[kind], seed, system))
-            for seed in range(1, self.seeds + 1)
+            for seed in range(1, SEEDS * self.seeds + 1)
             for load in LOADS
             for kind in rates
+            if seed in self.seeds_of(kind)
             for system in (*RULES, POOLED)
         ]
 
