@@ -36,7 +36,7 @@ LAYOUTS = {CHOSEN: "auto", MIXED: "mixed"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class LayoutSetup:
     """Each run lasts `warmup_s`, in which the controller learns the engines' pace and chooses, and then `scored_s`
     seconds."""
 
@@ -60,7 +60,7 @@ class LayoutRun:
     reasons: tuple[str, ...]
 
 
-def trace_of(setup: Setup, seed: int) -> Trace:
+def trace_of(setup: LayoutSetup, seed: int) -> Trace:
     """Returns the requests that the simulator offers for this seed, with the SLOs that their clients state."""
     seconds = setup.warmup_s + setup.scored_s
     workload = build(WorkloadSpec(kind="mix", duration_s=seconds, stated=True), setup.rate_rps, seed)
@@ -79,7 +79,7 @@ def trace_of(setup: Setup, seed: int) -> Trace:
     return Trace(name="mix", rows=tuple(rows), span_s=seconds)
 
 
-async def measure(setup: Setup, folder: Path, say: Callable[[str], None]) -> list[LayoutRun]:
+async def measure(setup: LayoutSetup, folder: Path, say: Callable[[str], None]) -> list[LayoutRun]:
     """Runs every system for each seed, one after another; each seed begins with another one."""
     systems, found = (CHOSEN, MIXED, DIRECT), []
     for turn, seed in enumerate(setup.seeds):
@@ -89,7 +89,7 @@ async def measure(setup: Setup, folder: Path, say: Callable[[str], None]) -> lis
     return found
 
 
-async def _run(setup: Setup, system: str, seed: int, folder: Path) -> LayoutRun:
+async def _run(setup: LayoutSetup, system: str, seed: int, folder: Path) -> LayoutRun:
     env = {"HMAS_LAYOUT": LAYOUTS.get(system, "mixed")}
     options = MeshOptions(
         port=0, data_dir=folder, replay=True, log_level="error", profile=PROFILE, emulated=ENGINES, workers=1,
@@ -122,7 +122,7 @@ async def _run(setup: Setup, system: str, seed: int, folder: Path) -> LayoutRun:
     )
 
 
-def write_page(setup: Setup, runs: Sequence[LayoutRun], out: Path) -> list[Path]:
+def write_page(setup: LayoutSetup, runs: Sequence[LayoutRun], out: Path) -> list[Path]:
     """Writes the page and its figures as JSON into `out`, and returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     page, facts = out / "live-layouts.md", out / "live-layouts.json"
@@ -158,14 +158,14 @@ def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    default = Setup()
+    default = LayoutSetup()
     parser = argparse.ArgumentParser(prog="python -m experiments.live.layouts", description=__doc__)
     parser.add_argument("--rate", type=float, default=default.rate_rps, help="mean requests per second")
     parser.add_argument("--seconds", type=float, default=default.scored_s, help="scored seconds of each run")
     parser.add_argument("--seeds", type=int, default=len(default.seeds), help="number of seeds, from 1 on")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
     args = parser.parse_args(argv)
-    setup = Setup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
+    setup = LayoutSetup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
     console = Console(width=120)
 
     async def run() -> None:
