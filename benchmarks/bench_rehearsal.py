@@ -25,7 +25,7 @@ PROFILE = "qwen3-32b-h100x2"
 RATE_RPS, ENGINES = 20.0, 4
 FULL_S, SHORT_S = 300.0, 60.0
 GOAL_S = 20.0  # of one core for each candidate, over FULL_S
-PIECE_S, EVERY_S, PIECES = 0.001, 0.004, 400  # of work that serves, which takes a quarter of a core
+PIECE_S, EVERY_S, PIECES = 0.0028, 0.004, 500  # of work that serves, which takes 0.7 of a core
 BUSY = "while True: pass"
 
 
@@ -99,13 +99,13 @@ def _beside(replayed: Scene) -> list[dict[str, Any]]:
             equal = _pieces(rounds)
     finally:
         os.sched_setaffinity(0, before)
-    name = "work of 1 ms beside a rehearsal on its core"
+    name = "work that takes 0.7 of a core beside a rehearsal on it"
     p99 = quantiles(rehearsing, n=100)[98] / quantiles(alone, n=100)[98]
     return [
         {"name": f"{name}, median over alone", "value": median(rehearsing) / median(alone), "unit": "x",
          "goal": "<= 1.1", "met": median(rehearsing) <= 1.1 * median(alone)},
-        {"name": f"{name}, p99 over alone", "value": p99, "unit": "x", "goal": "<= 1.5", "met": p99 <= 1.5},
-        {"name": "work of 1 ms beside a process of its own priority, p99 over alone",
+        {"name": f"{name}, p99 over alone", "value": p99, "unit": "x", "goal": "<= 2", "met": p99 <= 2.0},
+        {"name": "the same beside a process of its own priority, p99 over alone",
          "value": quantiles(equal, n=100)[98] / quantiles(alone, n=100)[98], "unit": "x"},
     ]  # fmt: skip
 
