@@ -2,23 +2,19 @@
 with a mixed pool, and without a mesh, on two emulated engines whose steps are long beside the tightest TPOT SLOs, and
 writes a page about it."""
 
-import argparse
 import asyncio
 import json
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rich.console import Console
-
+from experiments.live.command import Say, carried_out, parsed
 from experiments.live.measure import samples
 from experiments.report.template import percent, render
 from hmas.engine.core.profile import builtin_profile
-from hmas.mesh.compare.cli import interruptible
 from hmas.mesh.compare.engines import read_lag, reset_lag
 from hmas.mesh.compare.runs import DRAIN_S, Replay, direct_target, mesh_target
 from hmas.mesh.options import MeshOptions
@@ -28,7 +24,6 @@ from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
 
-OUT = Path("docs/results")
 PROFILE, ENGINES = "llama2-70b-a100x4", 2
 CAPACITY_RPS = 3.72  # λ* of these engines under plain FCFS, by docs/results/regimes.md
 CHOSEN, MIXED, DIRECT = "chosen", "mixed", "direct"
@@ -79,7 +74,7 @@ def trace_of(setup: LayoutSetup, seed: int) -> Trace:
     return Trace(name="mix", rows=tuple(rows), span_s=seconds)
 
 
-async def measure(setup: LayoutSetup, folder: Path, say: Callable[[str], None]) -> list[LayoutRun]:
+async def measure(setup: LayoutSetup, folder: Path, say: Say) -> list[LayoutRun]:
     """Runs every system for each seed, one after another; each seed begins with another one."""
     systems, found = (CHOSEN, MIXED, DIRECT), []
     for turn, seed in enumerate(setup.seeds):
@@ -159,27 +154,16 @@ def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     default = LayoutSetup()
-    parser = argparse.ArgumentParser(prog="python -m experiments.live.layouts", description=__doc__)
-    parser.add_argument("--rate", type=float, default=default.rate_rps, help="mean requests per second")
-    parser.add_argument("--seconds", type=float, default=default.scored_s, help="scored seconds of each run")
-    parser.add_argument("--seeds", type=int, default=len(default.seeds), help="number of seeds, from 1 on")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
-    args = parser.parse_args(argv)
+    args = parsed(
+        argv, "python -m experiments.live.layouts", __doc__,
+        rate_rps=default.rate_rps, scored_s=default.scored_s, seeds=len(default.seeds),
+    )  # fmt: skip
     setup = LayoutSetup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
-    console = Console(width=120)
 
-    async def run() -> None:
-        async with interruptible():
-            with tempfile.TemporaryDirectory(prefix="hmas-live-") as folder:
-                found = await measure(setup, Path(folder), lambda line: console.print(line, highlight=False))
-        for path in write_page(setup, found, args.out):
-            console.print(f"wrote {path}")
+    async def measured(folder: Path, say: Say) -> Iterable[Path]:
+        return write_page(setup, await measure(setup, folder, say), args.out)
 
-    try:
-        asyncio.run(run())
-    except asyncio.CancelledError:
-        return 130
-    return 0
+    return carried_out(measured)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ def in_force(results: CellResults) -> str:
 
 def _row(system: str, runs: Sequence[Row]) -> tuple[str, ...]:
     limits = [each["n_run"] for row in runs for each in row["run"]["regulated"]]
-    topologies, divided = Counter[str](), Counter[str]()
-    switches, changes = [], []
+    topologies = Counter[str]()
+    divided, switches, changes = [], [], []
     for row in runs:
         seconds = row["cell"]["workload"]["duration_s"]
         topologies += _shares(row["run"]["topologies"], seconds)
         layouts = _shares(row["run"]["layouts"], seconds)
-        divided["divided"] += sum(share for name, share in layouts.items() if name != "mixed")
+        divided.append(sum(share for name, share in layouts.items() if name != "mixed"))
         switches.append(_changes(row["run"]["topologies"], seconds))
         changes.append(_changes(row["run"]["layouts"], seconds))
     whole = sum(topologies.values())
@@ -47,7 +47,7 @@ def _row(system: str, runs: Sequence[Row]) -> tuple[str, ...]:
         f"{min(limits)}, {fmean(limits):.0f}, {max(limits)}" if limits else "not recorded",
         ", ".join(named + more) or "not recorded",
         f"{fmean(switches):.1f}",
-        percent(divided["divided"] / len(runs)),
+        percent(fmean(divided)),
         f"{fmean(changes):.1f}",
     )
 

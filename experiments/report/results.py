@@ -6,6 +6,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from experiments.execute import cells_of
+from experiments.length_bounds import of_cell
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.experiment import Experiment
 from hmas.sim.sources import WorkloadSpec
@@ -105,7 +106,7 @@ class CellResults:
         """Returns how many requests our systems admitted in all runs of the experiment, the share of them that outgrew
         their length bound, and the largest such share of one system in one setting; nan without any run."""
         tallies = [
-            [total for row in rows if (total := _coverage(row)) is not None] for rows in self._runs.values()
+            [total for row in rows if (total := of_cell(row))] for rows in self._runs.values()
         ]  # fmt: skip
         shares = [
             sum(t["outgrown"] for t in same) / admitted
@@ -120,19 +121,13 @@ class CellResults:
         """Returns the results of all runs of each system that has workers of ours."""
         found: dict[str, list[Row]] = {}
         for (*_, system), rows in self._runs.items():
-            found.setdefault(system, []).extend(row for row in rows if _coverage(row) is not None)
+            found.setdefault(system, []).extend(row for row in rows if of_cell(row))
         return {system: rows for system, rows in found.items() if rows}
 
     def capacity_rps(self, spec: WorkloadSpec) -> float:
         """Returns λ* of a workload in requests per second; nan if unknown."""
         found = self._capacities.get((spec.name, spec.duration_s))
         return float(found["rate_rps"]) if found else float("nan")
-
-
-def _coverage(row: Row) -> dict[str, int] | None:
-    """Returns the tally of length bounds of a run; None for a bound or a baseline, which have none."""
-    found = row.get("run", {}).get("coverage")
-    return None if found is None else found["total"]
 
 
 def _at(row: dict[str, Any], path: tuple[str, ...]) -> float:
