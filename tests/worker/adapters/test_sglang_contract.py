@@ -33,6 +33,8 @@ class Sglang:
     def __init__(self, engine: ScriptedEngine) -> None:
         self.caps: list[int] = []
         self.refuse = False
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.info: dict[str, Any] = {
             "page_size": 1,
             "max_total_num_tokens": 20480,
@@ -58,6 +60,7 @@ class Sglang:
             await peer.reply(b'{"detail":"Unauthorized"}', 401)
             return
         self.caps.append(orjson.loads(peer.body)["server_args"]["pp_max_micro_batch_size"])
+        await self.answering.wait()
         await peer.reply(b"[true]")
 
     async def cap(self, value: int) -> None:
@@ -162,6 +165,18 @@ async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -
     await asyncio.wait_for(rig.sglang.cap(1), 5)
     await rig.adapter.close()
     assert rig.sglang.caps == [32, 4, 128, 1, 128]
+
+
+async def test_a_cap_that_it_has_not_answered_is_put_back_too(engine: ScriptedEngine) -> None:
+    rig = Rig(engine)
+    await rig.event(EngineWentUp)
+    rig.sglang.answering.clear()
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    rig.task.cancel()
+    rig.sglang.answering.set()
+    await rig.close()
+    assert rig.sglang.caps == [32, 128]
 
 
 async def test_the_operator_cannot_say_more_than_it_runs(engine: ScriptedEngine) -> None:

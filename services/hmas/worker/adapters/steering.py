@@ -98,12 +98,14 @@ class SglangCap:
         self._post = post
         self._own = 0
         self._pipeline = 1
-        self._wanted = self._told = 0  # limits on running requests, wanted and sent; 0: none yet
+        self._wanted = self._told = 0  # limits on running requests, wanted and answered; 0: none yet
+        self._lowered = False  # it may run with another limit than its own
         self._changed = asyncio.Event()
 
     def discovered(self, facts: SglangFacts) -> None:
         """Takes the facts of an engine that has started or restarted, and so runs with its own limit."""
         self._own, self._pipeline, self._told = facts.max_running, facts.pipeline_stages, 0
+        self._lowered = False
         self._changed.set()
 
     def steer(self, n_run: int) -> None:
@@ -121,20 +123,21 @@ class SglangCap:
             await asyncio.sleep(self._config.settle_s)
 
     async def restore(self) -> None:
-        """Gives the engine its own limit back, if another one was set."""
-        if self._told and self._told != self._own:
+        """Gives the engine its own limit back, if another one was sent: also one that it has not answered yet."""
+        if self._lowered:
             await self._tell(self._own)
 
     async def _tell(self, running: int) -> bool:
         """Sends a limit to the engine and returns whether it answered; a limit that it refused is not sent again."""
         cap = max(1, running // self._pipeline)
         body = orjson.dumps({"server_args": {"pp_max_micro_batch_size": cap}})
+        self._lowered |= running != self._own
         try:
             status, answer = await self._post(self.PATH, body)
         except Unreachable as error:
             log.warning("engine_cap_not_told", engine=self._engine, reason=str(error))
             return False
-        self._told = running
+        self._told, self._lowered = running, running != self._own
         if status != 200 or b"false" in answer:
             log.warning("engine_cap_refused", engine=self._engine, status=status, answer=answer[:200].decode("latin-1"))
         return True
