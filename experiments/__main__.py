@@ -202,7 +202,7 @@ def regimes(
 @app.command()
 def pools(
     out: Out = RESULTS,
-    seeds: Seeds = 2,
+    seeds: Seeds = 5,
     cells: Cells = Path("out/pool-cells"),
     pages_only: PagesOnly = False,
 ) -> None:

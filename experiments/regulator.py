@@ -14,7 +14,7 @@ from hmas.sim.systems import HMAS
 
 CHUNK_TOKENS = 1024
 FROZEN, UNTIMED, MOVED = "hmas-frozen", "hmas-untimed", "hmas-moving"
-PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "fixed-two_lane")
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "fixed-two_lane", "two-lane-slots")
 OTHERS = ("niyama",)
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
 FIXED = ("nrun-32", "nrun-48", "nrun-64")

@@ -20,7 +20,7 @@ from hmas.sim.workload import OfferedRequest, Workload
 PROFILE, ENGINES, RATE_RPS = "llama2-70b-a100x4", 2, 5.2  # 1.4 λ* of the mix there
 HALF_S = 120.0
 EASIER = 1.6  # by which each TPOT SLO is laxer in the second half
-SEEDS = (1, 2)
+SEEDS = (1, 2, 3, 4, 5)
 MIXED, ORACLE = "hmas-mixed", "oracle"
 CUTS_MS = (100, 111, 124, 160, 178, 198)
 STATIC = (MIXED, *(f"split-{cut_ms}" for cut_ms in CUTS_MS))

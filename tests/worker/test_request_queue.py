@@ -31,6 +31,7 @@ hints = st.builds(
     lane_gate_s=st.none() | st.floats(0.1, 5.0),
     fast_weight=st.floats(0.0, 1.0),
     quantum_tokens=st.integers(0, 5000),
+    fast_slots=st.none() | st.floats(0.0, 1.0),
 )
 
 

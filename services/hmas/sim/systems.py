@@ -109,6 +109,14 @@ REGULATORS: dict[str, MeshSetup] = {
         MeshSetup(name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))),
     )
 }
+# The paper's two lanes with half of N_run each, which moves as in its Algorithm 2, so that there are slots to share.
+REGULATORS["two-lane-slots"] = MeshSetup(
+    name="two-lane-slots",
+    statera_config=StateraConfig(band=MOVING),
+    pin=TopologyName.TWO_LANE,
+    hints=Hints(fast_slots=0.5),
+    split=Split(),
+)
 # N_run fixed at a number, whatever time steps have; all else as it ships.
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:

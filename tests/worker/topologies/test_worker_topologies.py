@@ -9,6 +9,7 @@ import pytest
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
 from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.topologies import TOPOLOGIES, Topology
 from hmas.worker.agent.topologies.mlfq import LEVEL_RANK
 from hmas.worker.agent.topologies.priority import PriorityConfig
@@ -92,6 +93,22 @@ def test_two_lane_shares_dispatches_by_weight_and_orders_lanes_by_slack() -> Non
     assert "ss" not in lanes[:8]
     assert [i for i in ids if int(i[1:]) < 10] == ["r5", "r4", "r3", "r2", "r1", "r0"]
     assert [i for i in ids if int(i[1:]) >= 10] == [f"r{10 + i}" for i in range(6)]
+
+
+def test_two_lane_keeps_the_slots_of_each_lane_for_its_own() -> None:
+    topology = make(TopologyName.TWO_LANE, Hints(lane_gate_s=2.0, fast_slots=0.25))
+    fill(topology, [costed(i, 9.0) for i in range(6)] + [costed(10 + i, 1.0) for i in range(4)])
+    topology.observe(ServiceView(0.0, (EngineOccupancy(cap=4, running=0, kv_tokens=0, kv_free_tokens=0),)))
+    running = [entry for _ in range(9) if (entry := topology.pop()) is not None]
+    assert sorted(e.total_s for e in running) == [1.0, 9.0, 9.0, 9.0]
+    assert (topology.peek(), len(topology)) == (None, 6)
+    topology.on_served(next(e for e in running if e.total_s == 9.0), 5.0, final=False)
+    assert topology.peek() is None
+    for total_s in (9.0, 1.0):  # the slot of one that ended goes to its own lane
+        topology.on_served(next(e for e in running if e.total_s == total_s), 5.0, final=True)
+        entry = topology.pop()
+        assert entry is not None
+        assert (entry.total_s, topology.peek()) == (total_s, None)
 
 
 def test_two_lane_without_a_hint_gates_at_the_median() -> None:

@@ -127,7 +127,7 @@ class Annotation(_message.Message):
     def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., utility: _Optional[float] = ...) -> None: ...
 
 class Hints(_message.Message):
-    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high", "slack_share")
+    __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high", "slack_share", "fast_slots")
     LANE_GATE_S_FIELD_NUMBER: _ClassVar[int]
     FAST_WEIGHT_FIELD_NUMBER: _ClassVar[int]
     QUANTUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -135,6 +135,7 @@ class Hints(_message.Message):
     ALPHA_LOW_FIELD_NUMBER: _ClassVar[int]
     ALPHA_HIGH_FIELD_NUMBER: _ClassVar[int]
     SLACK_SHARE_FIELD_NUMBER: _ClassVar[int]
+    FAST_SLOTS_FIELD_NUMBER: _ClassVar[int]
     lane_gate_s: float
     fast_weight: float
     quantum_tokens: int
@@ -142,7 +143,8 @@ class Hints(_message.Message):
     alpha_low: float
     alpha_high: float
     slack_share: float
-    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ..., alpha_low: _Optional[float] = ..., alpha_high: _Optional[float] = ..., slack_share: _Optional[float] = ...) -> None: ...
+    fast_slots: float
+    def __init__(self, lane_gate_s: _Optional[float] = ..., fast_weight: _Optional[float] = ..., quantum_tokens: _Optional[int] = ..., by_tokens: _Optional[bool] = ..., alpha_low: _Optional[float] = ..., alpha_high: _Optional[float] = ..., slack_share: _Optional[float] = ..., fast_slots: _Optional[float] = ...) -> None: ...
 
 class EngineClass(_message.Message):
     __slots__ = ("place", "pace_class")
