@@ -87,6 +87,10 @@ JobBudget = Annotated[
     typer.Option(help="seconds that a job is allowed; default: it is on time if each of its calls is"),
 ]
 NameJobs = Annotated[bool, typer.Option(help="name each call's job in the header x-hmas-job")]
+WorthFile = Annotated[
+    Path | None,
+    typer.Option("--worth", help="the mesh's tenants file: its weights of tenants and task types count in the utility"),
+]
 Resume = Annotated[bool, typer.Option(help="continue the unfinished run or series in --out")]
 
 
@@ -134,6 +138,7 @@ def run(
     workflow: Workflow = "",
     job_budget: JobBudget = None,
     name_jobs: NameJobs = False,
+    worth: WorthFile = None,
 ) -> None:
     """Replay a trace or a made workload open loop, or jobs whose calls follow one another, and score the answers."""
     options = dict(locals())

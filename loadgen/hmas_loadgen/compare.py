@@ -45,6 +45,8 @@ def _table(results: Sequence[LoadResult], title: str) -> Table:
     cells = [score_cells(result.score()) for result in results]
     for row, metric in enumerate(METRICS):
         table.add_row(metric, *(column[row] for column in cells))
+    if any(result.worth for result in results):
+        table.add_row("utility", *(f"{result.score().utility_rate:.1%}" if result.worth else "-" for result in results))
     table.add_row("lag p50 / p99 ms", *(f"{r.lag_p50_s * 1000:.1f} / {r.lag_p99_s * 1000:.1f}" for r in results))
     invalid = [f"{result.name}: {reason}" for result in results for reason in result.reasons]
     if invalid:

@@ -15,6 +15,7 @@ from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
 from hmas_loadgen.prompts import Corpus, load_corpus
 from hmas_loadgen.source import Source
 from hmas_loadgen.workflows.source import WorkflowSource
+from hmas_loadgen.worth import read_worth
 
 MODELS_TIMEOUT_S = 10.0
 
@@ -52,6 +53,7 @@ class RunOptions:
     workflow: str = ""
     job_budget: float | None = None
     name_jobs: bool = False
+    worth: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ def _plan(options: RunOptions, name: str, source: Source | WorkflowSource, targe
         "drain_s": options.drain,
         "max_tokens": options.max_tokens,
         "processes": options.processes,
+        "worth": read_worth(options.worth),
     }
     return LoadPlan(name=name, trace=source.load(), target=target, seed=source.seed, **settings)
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from hmas_loadgen.traces.row import Trace
+from hmas_loadgen.worth import Worth
 
 MAX_TOKENS_STEP = 1024
 
@@ -63,7 +64,7 @@ class LoadPlan:
     Requests are offered for `window_s` (None: the trace's duration); those that are still unfinished `drain_s` later
     are cut off and count as not finished. Requests scheduled in the first `warmup_s` are sent but not scored. A request
     is given up `timeout_s` after it was sent. `max_tokens` None means the longest output, rounded up to 1024 tokens.
-    Requests beyond `max_in_flight` are recorded as failed without being sent.
+    Requests beyond `max_in_flight` are recorded as failed without being sent. `worth` weights them in the utility.
     """
 
     name: str
@@ -77,6 +78,7 @@ class LoadPlan:
     max_tokens: int | None = None
     processes: int = 1
     max_in_flight: int = 20_000
+    worth: Worth = field(default_factory=Worth)
 
     def __post_init__(self) -> None:
         if not self.trace.rows:
@@ -146,4 +148,5 @@ class LoadPlan:
             "drain_s": self.drain_s,
             "max_tokens": self.generous_max_tokens,
             "processes": self.processes,
+            "worth": {"tenants": dict(self.worth.tenants), "classes": dict(self.worth.classes)},
         }

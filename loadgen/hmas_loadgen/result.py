@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from hmas.contracts.request import TaskType
 from hmas.laws.scoring import Score, ScoreWindow, Settlement, Stability, score, stability, windows
 from hmas_loadgen.jobs import JobsScore, job_scores
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.scoring import errors, scores_by, settlements
+from hmas_loadgen.worth import Worth
 
 INTERRUPTED = "interrupted before the end of the schedule"
 
@@ -41,8 +44,15 @@ class LoadResult:
     def settlements(self) -> list[Settlement]:
         return settlements(self.records, self.model, self.warmup_s)
 
+    @property
+    def worth(self) -> Worth:
+        told: Any = self.config.get("worth", {})
+        return Worth(**told)
+
     def score(self) -> Score:
-        return score(self.settlements(), self.scored_s)
+        worth = self.worth
+        classes = {TaskType(name): weight for name, weight in worth.classes.items()}
+        return score(self.settlements(), self.scored_s, worth.tenants, classes)
 
     def by_tenant(self) -> dict[str, Score]:
         return scores_by(self.settlements(), lambda s: s.tenant or "-", self.scored_s)

@@ -131,10 +131,10 @@ def test_the_drift_is_judged_by_the_oracle(store: CellStore, tmp_path: Path) -> 
     rows = [ours, replace(ours, system=MIXED), replace(ours, system=ORACLE, goodput_rate=0.98, second_half=0.99)]
     write_drift(rows, tmp_path)
     text = write_page(store, (1,), tmp_path)[0].read_text()
-    assert "anew at once: **does not hold** (3.0 points behind, 2 seeds)" in text
+    assert "anew at once: **does not hold** (3.0 points behind, 5 seeds)" in text
     assert "It loses 0.0 points in the first half and 3.0 in the second" in text
     write_drift([ours, rows[1], replace(rows[2], goodput_rate=0.96)], tmp_path)
-    assert "anew at once: holds (1.0 points behind, 2 seeds)" in write_page(store, (1,), tmp_path)[0].read_text()
+    assert "anew at once: holds (1.0 points behind, 5 seeds)" in write_page(store, (1,), tmp_path)[0].read_text()
 
 
 def test_a_static_split_says_what_it_is() -> None:

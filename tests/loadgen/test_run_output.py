@@ -1,12 +1,15 @@
 """A run's folder: what is written, what a kill leaves, what a resume takes up."""
 
 import json
+import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from rich.console import Console
 from rich.table import Table
 
 from hmas.contracts.outcome import Outcome
@@ -18,6 +21,7 @@ from hmas_loadgen.plan import LoadPlan, Target
 from hmas_loadgen.record import CUT_OFF, RequestRecord
 from hmas_loadgen.result import INTERRUPTED, LoadResult
 from hmas_loadgen.traces.row import Trace, TraceRow
+from hmas_loadgen.worth import read_worth
 
 PLAN = LoadPlan(
     name="p<1>",
@@ -86,6 +90,42 @@ def test_a_finished_run_is_read_back_as_it_was(tmp_path: Path) -> None:
     assert (found.score(), found.lag_p50_s, found.reasons) == (result().score(), 0.001, ())
     assert pq.read_table(tmp_path / REQUESTS).num_rows == 20
     assert "sk-secret" not in (tmp_path / CONFIG).read_text()
+
+
+def test_the_utility_counts_by_the_weights_of_the_tenants_file(tmp_path: Path) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text("classes: {QA: 3}\ntenants: {acme: {weight: 2, max_queued: 5}, beta: {}, gamma: }\n")
+    weighted = replace(result(), config=replace(PLAN, worth=read_worth(file)).config())
+    with RunFolder(tmp_path / "run", replace(PLAN, worth=read_worth(file))) as folder:
+        folder.finish(weighted)
+    read = load_run(tmp_path / "run")
+    worth = [(2.0 if r.tenant == "acme" else 1.0) * (3.0 if r.task == "QA" else 1.0) for r in RECORDS]
+    on_time = sum(w for w, r in zip(worth, RECORDS, strict=True) if r.outcome is Outcome.FINISHED)
+    assert len(set(worth)) > 1
+    assert read.score().utility_rate == weighted.score().utility_rate == pytest.approx(on_time / sum(worth))
+    assert read.score().goodput_rate == result().score().utility_rate == pytest.approx(0.8)
+    console = Console(file=StringIO(), width=200)
+    console.print(compare_table([result(), weighted]))
+    assert isinstance(console.file, StringIO)
+    assert re.search(rf"utility +- +{on_time / sum(worth):.1%}", console.file.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("tenants: {a: {max_queued: 5}}", "weights neither a tenant nor a task type"),
+        ("classes: {Poem: 2}", "no task type: Poem; choose of QA"),
+        ("classes: {QA: 0}", "the weight of QA must be a number above 0, not 0"),
+        ("tenants: {a: {weight: yes}}", "the weight of a must be a number above 0, not True"),
+        ("tenants: [a]", "`tenants` must be a mapping"),
+        ("[", "is not YAML"),
+    ],
+)
+def test_a_file_without_weights_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    file = tmp_path / "tenants.yaml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=error):
+        read_worth(file)
 
 
 def test_summary_has_every_number_and_no_nan(tmp_path: Path) -> None:
