@@ -15,8 +15,10 @@ from hmas.laws.scoring import is_ok
 from hmas.sim.coverage import BoundTally
 from hmas.sim.experiment import chunked
 from hmas.sim.mesh import MeshSim
+from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.rehearsal import of_blocks
 from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import NOISY
+from hmas.sim.systems import HMAS, MESHES
 from hmas.sim.workload import OfferedRequest, Workload
 
 WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
@@ -214,7 +216,8 @@ def _requests(scenario: RefusalScenario, capacity_rps: float, seed: int) -> list
             replace(r, request=replace(r.request, id=f"burst-{r.id}", arrival_s=r.request.arrival_s + BURST_AT_S))
             for r in burst
         ]
-    return [r if r.request.tenant != TENANT else _prefers_refusal(r) for r in rows]
+    named = tuple(r if r.request.tenant != TENANT else _prefers_refusal(r) for r in rows)
+    return list(perceived(Workload("admission", named, scenario.duration_s), folder=FOLDER).requests)
 
 
 def _prefers_refusal(offered: OfferedRequest) -> OfferedRequest:
@@ -223,7 +226,7 @@ def _prefers_refusal(offered: OfferedRequest) -> OfferedRequest:
 
 def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedRequest]:
     return list(
-        build(WorkloadSpec(kind="poisson", duration_s=duration_s, stated=True), rate_rps, seed)
+        build(WorkloadSpec(kind="poisson", duration_s=duration_s, stated=True), rate_rps, seed, prompts=True)
         .fitting(engine())
         .requests
     )
@@ -231,7 +234,8 @@ def _offered(rate_rps: float, duration_s: float, seed: int) -> list[OfferedReque
 
 def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: int, *, follow: bool = False) -> Run:
     ordered = tuple(sorted(requests, key=lambda r: r.request.arrival_s))
-    mesh = MeshSim(NOISY, engine(), 1, Workload("admission", ordered, scenario.duration_s), seed)
+    workload = Workload("admission", ordered, scenario.duration_s)
+    mesh = MeshSim(MESHES[HMAS], engine(), 1, workload, seed, rehearsal=of_blocks)
     run = Run()
 
     def advised(request_id: str, retry_after_s: float) -> None:

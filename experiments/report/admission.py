@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median_high
 
 from experiments.admission import CHUNK_TOKENS, PROFILE, TENANT, WAITS_S, Advice
-from experiments.report.template import noted, render
+from experiments.report.template import render
 from hmas.statera.agent.config import FenceConfig
 
 GOAL = 0.25
@@ -33,7 +33,7 @@ def write_page(found: Sequence[Advice], capacity_rps: float, seeds: int, out: Pa
         EPSILON=FenceConfig().epsilon,
         bounds=[(advice.scenario.name, advice.outgrown) for advice in found],
     )
-    page.write_text(noted(text).rstrip() + "\n" + GENERATED, encoding="utf-8")
+    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
     document = [
         asdict(advice)
         | {"median_error": _number(advice.median_error), "median_followed_error": _number(advice.median_followed_error)}

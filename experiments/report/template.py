@@ -28,16 +28,3 @@ def table(header: Sequence[object], rows: Iterable[Sequence[object]], align: str
 
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
-
-
-ORACLES = (
-    "**These figures stand on oracles.** Perception's lengths are the true ones with a log-normal error of 35 %, its "
-    "task types are right in 94.2 %, and costs come from the engine's own cost model without "
-    "error. What ships knows less."
-)
-
-
-def noted(text: str, *notes: str) -> str:
-    """Returns a page with `notes`, by default `ORACLES`, after its title."""
-    title, _, rest = text.partition("\n")
-    return "\n".join([title, *(f"\n{note}" for note in notes or (ORACLES,)), rest])
