@@ -7,6 +7,7 @@ import pytest
 
 from tests.engines import sglang_environment
 from tests.engines.environment import EngineEnvironment, Unavailable, ready
+from tests.engines.sglang_environment import SglangEnvironment
 from tests.engines.sglang_server import SglangServer
 from tests.engines.vllm_server import VllmServer
 
@@ -36,12 +37,16 @@ def vllm(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="session")
-def sglang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
+def real_sglang() -> SglangEnvironment:
     try:
-        environment = sglang_environment.ready()
+        return sglang_environment.ready()
     except Unavailable as reason:
         pytest.skip(f"real SGLang cannot be had here: {reason}")
-    server = SglangServer(environment, tmp_path_factory.mktemp("sglang"))
+
+
+@pytest.fixture(scope="session")
+def sglang(real_sglang: SglangEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
+    server = SglangServer(real_sglang, tmp_path_factory.mktemp("sglang"))
     with started(server):
         yield server
 

@@ -15,11 +15,16 @@ CPU = (
 
 
 class SglangServer(EngineServer):
-    """Started as the README says, apart from what a CPU needs."""
+    """Started as the README says, apart from what a CPU needs. `by_priority`: with priority scheduling, which its
+    metrics then count by."""
 
-    def __init__(self, environment: SglangEnvironment, folder: Path) -> None:
+    def __init__(
+        self, environment: SglangEnvironment, folder: Path, *, kv_tokens: int = 65_536, by_priority: bool = True
+    ) -> None:
         super().__init__("SGLang", folder / "sglang.log", api_key="sglang-key")
         self._environment = environment
+        self._kv_tokens = kv_tokens
+        self._by_priority = by_priority
 
     def env(self) -> dict[str, str]:
         return self._environment.env()
@@ -28,9 +33,9 @@ class SglangServer(EngineServer):
         return [
             "nice", "-n", "10", str(self._environment.python), "-m", "sglang.launch_server",
             "--model-path", str(self._environment.model), "--served-model-name", MODEL, "--port", str(self.port),
-            "--enable-metrics", "--enable-priority-scheduling", "--max-running-requests", str(SLOTS),
-            "--max-queued-requests", str(QUEUED), "--max-total-tokens", "65536", "--decode-log-interval", "1",
-            "--api-key", self.api_key, *CPU,
+            "--enable-metrics", "--max-running-requests", str(SLOTS), "--max-queued-requests", str(QUEUED),
+            "--max-total-tokens", str(self._kv_tokens), "--decode-log-interval", "1", "--api-key", self.api_key,
+            *(["--enable-priority-scheduling"] if self._by_priority else []), *CPU,
         ]  # fmt: skip
 
     @property
@@ -42,8 +47,8 @@ class SglangServer(EngineServer):
         return self._count("sglang:num_queue_reqs")
 
     def _count(self, name: str) -> int:
-        """All of them; beside it, the same metric tells them by priority."""
-        return int(sum(self.values(name, 'priority=""')))
+        """All of them; by priority, the same metric tells them once more for each."""
+        return int(sum(self.values(name, 'priority=""' if self._by_priority else "")))
 
     @property
     def cap(self) -> int:

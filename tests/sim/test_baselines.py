@@ -19,6 +19,7 @@ from hmas.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
 from hmas.sim.baselines.systems import BASELINES, FleetSetting, loosest
 from hmas.sim.estimators import linear_costs
 from hmas.sim.workload import OfferedRequest, Workload
+from tests.sim.sglang_burst import Prefill, Retraction, simulated_events
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 
@@ -105,6 +106,23 @@ def test_sglang_holds_back_what_its_ratio_cannot_promise() -> None:
     assert plan is not None
     assert plan.admitted == []
     assert capacity - 2 * 272 - 2 * 4000 * INIT_RATIO * 0.9 < 256 + 4000
+
+
+def test_sglang_takes_and_retracts_a_burst_as_the_real_one_did() -> None:
+    """What SGLang 0.5.23 logged on a CPU; `tests/engines` asks the real one again. Once it was full it took nobody
+    until somebody left, the last of those with the least output was retracted, and came again behind all others."""
+    retracted = [
+        (1155, 0.5539), (1171, 0.5859), (1189, 0.6219), (1208, 0.6599), (1230, 0.7039), (1254, 0.7519), (1280, 0.8039),
+        (1311, 0.8659), (1345, 0.9339), (1384, 1.0),
+    ]  # fmt: skip
+    assert list(simulated_events(900)) == [
+        Prefill(0, 1, 100),
+        Prefill(899, 13, 1300),
+        Prefill(899, 10, 1000),
+        *(Retraction(after, 1, ratio) for after, ratio in retracted),
+        Prefill(1398, 9, 3514),
+        Prefill(1398, 2, 1133),
+    ]
 
 
 def test_lightllm_avoids_the_preemptions_of_vllm() -> None:

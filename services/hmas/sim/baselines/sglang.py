@@ -5,7 +5,8 @@ Source: sgl-project/sglang, `managers/schedule_policy.py` (`PrefillAdder`, `Sche
 admitted if its prompt and the most tokens that it may generate (its own `max_tokens`, or without one what the context
 leaves; clipped at 4096) fit into memory beside the tokens that running requests may still generate, times the new-token
 ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 % of that, and is set anew from the progress of the
-batch when memory ran out and a request had to be retracted.
+batch when memory ran out and a request had to be retracted, which then waits behind all others. Once a request did not
+fit beside decoding ones, none is admitted until one of these leaves (`batch_is_full`).
 
 The size of a prefill chunk follows from the memory of the card (`server_args.py`, `chunked_prefill_size`), and the most
 requests that run from the KV memory and the context (`model_runner_kv_cache_mixin.py`, `_resolve_max_num_reqs`).
@@ -43,20 +44,28 @@ def with_defaults(profile: EngineProfile) -> EngineProfile:
     return profile.with_limits(max_num_batched_tokens=chunk, max_num_seqs=running)
 
 
+class RetractedLast(FcfsQueue):
+    """A first-come, first-served queue in which a retracted request comes again behind all others."""
+
+    push_back_in = FcfsQueue.push
+
+
 class SglangCore(EngineCore):
     """An engine core that schedules as SGLang does, within the limits of the profile (see `with_defaults`)."""
 
     def __init__(self, profile: EngineProfile, waiting: WaitingQueue | None = None) -> None:
-        super().__init__(profile, waiting=waiting, gate=lambda _, seq: self._has_room(seq), separate_prefill=True)
+        waiting = RetractedLast() if waiting is None else waiting
+        super().__init__(profile, waiting=waiting, gate=lambda _, seq: self._admits(seq), separate_prefill=True)
         self._context = profile.limits.max_model_len
-        self._ratio = INIT_RATIO
+        self.new_token_ratio = INIT_RATIO
+        self._full = False
 
     def step_begin(self, now_s: float = 0.0) -> StepPlan | None:
         plan = super().step_begin(now_s)
         if plan is None:
-            self._ratio = INIT_RATIO
+            self.new_token_ratio = INIT_RATIO
         elif plan.preempted:
-            self._ratio = self._ratio_after_retraction()
+            self.new_token_ratio = self._ratio_after_retraction()
         elif plan.decode_seqs:
             self._decay(1)
         return plan
@@ -67,7 +76,7 @@ class SglangCore(EngineCore):
         return jump
 
     def _decay(self, steps: int) -> None:
-        self._ratio = max(MIN_RATIO, self._ratio - steps * (INIT_RATIO - MIN_RATIO) / DECAY_STEPS)
+        self.new_token_ratio = max(MIN_RATIO, self.new_token_ratio - steps * (INIT_RATIO - MIN_RATIO) / DECAY_STEPS)
 
     def _ratio_after_retraction(self) -> float:
         count = len(self.running)
@@ -78,23 +87,34 @@ class SglangCore(EngineCore):
     def _left(self, seq: Sequence, generated: int) -> int:
         return min(max_new_tokens(seq.request, self._context) - generated, CLIP_MAX_NEW_TOKENS)
 
+    def _admits(self, seq: Sequence) -> bool:
+        if not self._full and self._has_room(seq):
+            return True
+        self._full = len(self.running) > len(self._prefill)
+        return False
+
     def _has_room(self, seq: Sequence) -> bool:
         """Tells whether memory suffices for a waiting request beside the running ones."""
         left = sum(self._left(self.running[id_], generated) for id_, generated in self.progress())
-        for other in self._prefill.values():
-            if other.generated:
-                left += self._left(other, other.generated)
-        reserved = left * self._ratio
-        for other in self._prefill.values():
-            if not other.generated:  # admitted just now: its full output length and the rest of its prompt count
-                reserved += self._left(other, 0) + other.target - other.context
+        reserved = left * self.new_token_ratio
+        for other in self._prefill.values():  # admitted just now: its full output length and the rest of its prompt
+            reserved += self._left(other, 0) + other.target - other.context
         room = self.kv.free * self.kv.block_size - reserved
         return seq.target + self._left(seq, seq.generated) < room
 
+    def _finish(self, seq: Sequence) -> None:
+        super()._finish(seq)
+        self._full = False
+
+    def _stop_running(self, seq: Sequence) -> None:
+        super()._stop_running(seq)
+        self._full = False
+
     def _victim(self) -> Sequence:
-        """Returns the running request to retract: the one with the fewest output tokens, then the longest prompt."""
+        """Returns the running request to retract: the one with the fewest output tokens, of these the one with the
+        longest prompt, of these the last."""
         return min(
-            self.running.values(),
+            reversed(self.running.values()),
             key=lambda seq: (self.generated(seq.id), -seq.request.prompt_tokens),
         )
 
@@ -106,7 +126,7 @@ def max_new_tokens(request: EngineRequest, context: int) -> int:
     return room if request.max_tokens is None else min(request.max_tokens, room)
 
 
-class LpmQueue(FcfsQueue):
+class LpmQueue(RetractedLast):
     """A queue whose head is the request with the longest cached prefix, by arrival among equals; it is FCFS while more
     than 128 requests wait."""
 

@@ -152,6 +152,10 @@ SGLANG_CHECKED = (
     "sgl-project/sglang: `server_args.py` (chunk by memory), `_resolve_max_num_reqs` (running requests), "
     "`managers/schedule_policy.py` and `managers/schedule_batch.py` (admission, retraction)"
 )
+SGLANG_COMPARED = (
+    "a real SGLang 0.5.23 on the CPU: in a burst that overfills memory the same prefill batches, retractions and "
+    "ratios, step by step"
+)
 SARATHI_CHECKED = "microsoft/sarathi-serve, `sarathi/config/config.py` at 13f16cf (chunk 512, 128 sequences)"
 
 BASELINES: dict[str, Baseline] = {
@@ -177,12 +181,14 @@ BASELINES: dict[str, Baseline] = {
             source="SGLang: FCFS, prefill first, new-token-ratio admission (Zheng et al., 2024)",
             core=_sglang,
             checked=SGLANG_CHECKED,
+            compared=SGLANG_COMPARED,
         ),
         Baseline(
             name="sglang-lpm",
             source="SGLang: longest prefix match, otherwise as sglang",
             core=_sglang_lpm,
             checked=SGLANG_CHECKED,
+            compared=f"{SGLANG_COMPARED}; taken in order of arrival",
         ),
         Baseline(
             name="lightllm",
