@@ -1,23 +1,34 @@
 """The meta controller asks the model of a real vLLM, by the mesh's own API, within its JSON schema: a model of random
-weights answers with something that parses."""
+weights answers with something that parses, and what it proposes is rehearsed."""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import openai
 import pytest
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints
+from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
+from hmas.contracts.past import PastBlock
+from hmas.meta.agent.config import MetaConfig, RehearsalConfig
 from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
+from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.llm_client import MAX_ANSWER_TOKENS
+from hmas.sim import scripted_llm
+from hmas.sim.mesh import MeshSim
+from hmas.sim.rehearsal import of_blocks
+from hmas.sim.systems import NOISY
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.through_the_mesh import PATIENCE_S
 from tests.engines.vllm_server import VllmServer
 from tests.meta.selectors.test_rules_selector import CALM
+from tests.sim.sim_cases import SMALL, random_workload
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 # JSON may hold any number of blanks, and a model of random weights writes them until it is cut.
@@ -43,8 +54,10 @@ def mesh(engine: VllmServer, tmp_path_factory: pytest.TempPathFactory, start_mes
         yield running
 
 
-async def test_each_answer_of_a_model_of_random_weights_parses(mesh: Any) -> None:
-    """At temperatures up to 2, so that the answers differ."""
+async def test_each_answer_of_a_model_of_random_weights_parses_and_is_rehearsed(
+    mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At temperatures up to 2, so that the answers differ. Then they are those of a simulated mesh's model."""
     schema: Any = {"type": "json_schema", "json_schema": RESPONSE_SCHEMA}
     messages: Any = build_messages(CALM, INITIAL_TOPOLOGY, Hints())
     async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=PATIENCE_S) as client:
@@ -63,3 +76,29 @@ async def test_each_answer_of_a_model_of_random_weights_parses(mesh: Any) -> Non
     ]
     assert not bad, bad
     print(json.dumps([getattr(each, "topology", None) for each in parsed]))
+
+    rehearsed = rehearsed_in_a_mesh(answers, monkeypatch)
+    usual = INITIAL_TOPOLOGY, Hints()
+    proposed = {(each.topology, each.hints) for each in parsed if isinstance(each, Choice) and not each.bypass}
+    assert proposed - {usual}
+    assert rehearsed >= proposed - {usual}
+
+
+def rehearsed_in_a_mesh(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, Hints]]:
+    """Gives the answers to a simulated mesh, one every few seconds, and returns what was rehearsed of them."""
+    told = cycle(answers)
+    rehearsed: set[tuple[str, Hints]] = set()
+    monkeypatch.setattr(scripted_llm, "answer", lambda ask: next(told))
+
+    def rehearse(effect: Rehearse, blocks: Iterable[PastBlock]) -> RehearsalAnswered:
+        answered = of_blocks(effect, blocks)
+        if answered.rehearsal is not None:  # not before the engines' pace is known
+            rehearsed.update((each.policy.topology, each.policy.hints) for each in answered.rehearsal.candidates)
+        assert {each.proposer for each in effect.candidates} == {"llm"}
+        return answered
+
+    rehearsing = RehearsalConfig(enabled=True, window_s=10.0, cpu_share=1.0)
+    meta = MetaConfig(selector="llm", decide_every_s=5.0, min_dwell_s=0.0, rehearsal=rehearsing)
+    workload = random_workload(3, 20.0, 10.0 * (len(answers) + 6))
+    MeshSim(replace(NOISY, meta_config=meta), SMALL, 2, workload, 3, rehearsal=rehearse).run()
+    return rehearsed
