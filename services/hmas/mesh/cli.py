@@ -325,6 +325,7 @@ PARTS = {
     "keys": Part("hmas.gateway.tenants.keys_cli", "app", "all", "Make, list, rotate and revoke API keys."),
     "usage": Part("hmas.gateway.usage.cli", "app", "all", "Show and export what tenants and API keys have used."),
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
+    "label": Part("hmas.mesh.label", "label", "load"),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
     "sim": Part("hmas.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),
     "whatif": Part("hmas.mesh.whatif_cli", "whatif", "sim"),
