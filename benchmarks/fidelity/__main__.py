@@ -3,6 +3,7 @@ writes the page that compares them."""
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import yaml
 
@@ -17,7 +19,7 @@ from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
 from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario, slices
-from benchmarks.fidelity.speed import remainder
+from benchmarks.fidelity.speed import EmulatedRun, Probes, paired, probe_s
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.calibrate.journal import measurements_in
 from hmas.mesh.calibrate.outcome import calibrated
@@ -84,20 +86,24 @@ class Study:
                     self._replay(f"emulated {load.name}", url, traces[load.name])
         runs = {load.name: [self._store.load(self._name(load.name, n)) for n in rounds] for load in LOADS}
         emulations = {load.name: self._store.load(f"emulated {load.name}") for load in LOADS}
-        remainders = {
-            load.name: [remainder(profile, self._store.seen(self._name(load.name, n))) for n in rounds]
-            for load in LOADS
-        }
-        return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations, remainders)
+        pairs = {load.name: [self._paired(profile, self._name(load.name, n)) for n in rounds] for load in LOADS}
+        return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations, pairs)
+
+    def _paired(self, profile: EngineProfile, name: str) -> EmulatedRun:
+        usual_s = median(self._calibrated_at(number).mean_s for number in range(self._args.runs))
+        factor = Probes(*self._store.probes_s(name)).mean_s / usual_s
+        return paired(profile, self._store.seen(name), factor)
 
     def _done(self, number: int) -> bool:
-        return self._points(number).exists() and all(self._store.has(self._name(load.name, number)) for load in LOADS)
+        return self._probes(number).exists() and all(self._store.has(self._name(load.name, number)) for load in LOADS)
 
     def _round(self, number: int, url: str) -> None:
-        if not self._calibration(number).exists():
+        if not self._probes(number).exists():
+            before_s = asyncio.run(probe_s(url, MODEL))
             self._calibrate(url, number)
+            self._probes(number).write_text(json.dumps([before_s, asyncio.run(probe_s(url, MODEL))]))
         for name, trace in self._traces().items():
-            self._replay(self._name(name, number), url, trace)
+            self._replay(self._name(name, number), url, trace, probed=True)
 
     def _calibrate(self, url: str, number: int) -> None:
         """Calibrates the engine with the command `hmas calibrate`, as users do."""
@@ -112,6 +118,12 @@ class Study:
 
     def _calibration(self, number: int) -> Path:
         return self._folder / f"calibration-{number}.yaml"
+
+    def _probes(self, number: int) -> Path:
+        return self._calibration(number).with_suffix(".probes.json")
+
+    def _calibrated_at(self, number: int) -> Probes:
+        return Probes(*json.loads(self._probes(number).read_text()))
 
     def _points(self, number: int) -> Path:
         return self._calibration(number).with_suffix(".points.jsonl")
@@ -136,13 +148,15 @@ class Study:
     def _name(load: str, number: int) -> str:
         return f"real {load} {number}"
 
-    def _replay(self, name: str, url: str, trace: Trace) -> None:
+    def _replay(self, name: str, url: str, trace: Trace, *, probed: bool = False) -> None:
         if self._store.has(name):
             return
         self._in_time(2 * self.scenario.seconds)
+        before_s = [asyncio.run(probe_s(url, MODEL))] if probed else []
         found, seen = asyncio.run(replay(name, url, MODEL, trace))
-        self._store.save(name, found, seen)
-        print(name, found, flush=True)
+        after_s = [asyncio.run(probe_s(url, MODEL))] if probed else []
+        self._store.save(name, found, seen, (*before_s, *after_s))
+        print(name, found, before_s, after_s, flush=True)
 
     def _in_time(self, needed_s: float) -> None:
         if time.monotonic() + needed_s > self._until_s:

@@ -7,13 +7,11 @@ from statistics import median
 
 from benchmarks.fidelity.replays import COMPARED, Figures
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario
-from benchmarks.fidelity.speed import Remainder
+from benchmarks.fidelity.speed import AT_ONCE, OUTPUT, PROMPT, EmulatedRun
 from experiments.report.template import render
 from hmas.engine.core.profile import EngineProfile
 
 BOUNDS = dict(zip(COMPARED, (0.05, 0.10, 0.20, 0.10, 0.20), strict=True))
-RESTLESS = 0.25  # spread of the real runs beyond which the page warns that the machine was not steady
-SPREAD_FACTOR = 1.5  # times the spread of the real runs is the bound if that exceeds `BOUNDS`
 LABELS = {
     "tokens_per_s": ("throughput", "tokens/s", 1.0),
     "ttft_p50_s": ("TTFT p50", "ms", 1000.0),
@@ -25,75 +23,68 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityVerdict:
-    """The comparison of one figure at one load. `real` is the median of the runs on the real engine, `spread` their
-    (largest - smallest) / median. `error` and `bound` are relative to `real`."""
+    """The comparison of one figure at one load: medians over the real runs and over their emulations, the relative
+    errors run by run, and the error of the emulated engine's server, which was not corrected for the machine's
+    speed."""
 
-    load: str
     name: str
     real: float
     emulated: float
-    spread: float
+    errors: tuple[float, ...]
+    served_error: float
 
     @property
     def error(self) -> float:
-        return self.emulated / self.real - 1.0
+        return median(self.errors)
 
     @property
     def bound(self) -> float:
-        return max(BOUNDS[self.name], SPREAD_FACTOR * self.spread)
+        return BOUNDS[self.name]
 
     @property
     def holds(self) -> bool:
         return abs(self.error) <= self.bound
 
-    @property
-    def holds_strictly(self) -> bool:
-        """Whether the error is within the fixed bound of `BOUNDS`, whatever the spread."""
-        return abs(self.error) <= BOUNDS[self.name]
 
-
-def verdicts(load: str, real: Sequence[Figures], emulated: Figures) -> list[FidelityVerdict]:
-    result = []
+def verdicts(real: Sequence[Figures], served: Figures, pairs: Sequence[EmulatedRun]) -> list[FidelityVerdict]:
+    """Returns one verdict a figure. `pairs` are the emulations of the `real` runs, `served` is the emulated server's
+    replay."""
+    found = []
     for name in COMPARED:
-        values = [getattr(run, name) for run in real]
-        middle = median(values)
-        spread = (max(values) - min(values)) / middle
-        result.append(
-            FidelityVerdict(load=load, name=name, real=middle, emulated=getattr(emulated, name), spread=spread)
+        middle = median(getattr(run, name) for run in real)
+        found.append(
+            FidelityVerdict(
+                name=name,
+                real=middle,
+                emulated=median(pair.emulated[name] for pair in pairs),
+                errors=tuple(pair.errors[name] for pair in pairs),
+                served_error=getattr(served, name) / middle - 1.0,
+            )
         )
-    return result
+    return found
 
 
 def page(
     scenario: ReplayScenario, profile: EngineProfile, version: str, trace: str, real: Mapping[str, Sequence[Figures]],
-    emulated: Mapping[str, Figures], remainders: Mapping[str, Sequence[Remainder]],
+    served: Mapping[str, Figures], pairs: Mapping[str, Sequence[EmulatedRun]],
 ) -> str:  # fmt: skip
-    found = {load.name: verdicts(load.name, real[load.name], emulated[load.name]) for load in LOADS}
-    every = [v for vs in found.values() for v in vs]
-    remaining = [name for name in COMPARED if name != "tpot_p50_s"]
+    found = {load.name: verdicts(real[load.name], served[load.name], pairs[load.name]) for load in LOADS}
     return render(
         Path(__file__).with_name("page.md.j2"),
         scenario=scenario,
         version=version,
         trace=trace,
         real=real,
-        emulated=emulated,
+        served=served,
         found=found,
-        every=every,
+        every=[v for vs in found.values() for v in vs],
         runs=len(next(iter(real.values()))),
-        widest=max(v.spread for v in every),
-        remaining=[LABELS[name][0] for name in remaining],
-        remainders=[_remainder(load, of, remaining) for load, of in remainders.items()],
+        factors={load: [pair.factor for pair in of] for load, of in pairs.items()},
         cost=profile.cost,
         fit=profile.fit,
         LABELS=LABELS,
         LOADS=LOADS,
-        RESTLESS=RESTLESS,
-        SPREAD_FACTOR=SPREAD_FACTOR,
+        AT_ONCE=AT_ONCE,
+        PROMPT=PROMPT,
+        OUTPUT=OUTPUT,
     )
-
-
-def _remainder(load: str, found: Sequence[Remainder], names: Sequence[str]) -> list[str]:
-    factors = [r.factor for r in found]
-    errors = (f"{median(r.errors[name] for r in found):+.1%}" for name in names)
-    return [load, f"{min(factors):.2f} to {max(factors):.2f}", *errors]

@@ -106,8 +106,9 @@ class Store:
     def has(self, name: str) -> bool:
         return self.path(name).exists()
 
-    def save(self, name: str, found: Figures, seen: list[Seen]) -> None:
-        self.path(name).write_text(json.dumps({"figures": asdict(found), "requests": [asdict(one) for one in seen]}))
+    def save(self, name: str, found: Figures, seen: list[Seen], probes_s: tuple[float, ...] = ()) -> None:
+        rows = [asdict(one) for one in seen]
+        self.path(name).write_text(json.dumps({"figures": asdict(found), "requests": rows, "probes_s": probes_s}))
 
     def load(self, name: str) -> Figures:
         return Figures(**self._page(name)["figures"])
@@ -115,6 +116,9 @@ class Store:
     def seen(self, name: str) -> list[Seen]:
         """Returns the requests of a stored replay, all of which must have ended."""
         return [Seen(**row) for row in self._page(name)["requests"]]
+
+    def probes_s(self, name: str) -> tuple[float, ...]:
+        return tuple(self._page(name)["probes_s"])
 
     def _page(self, name: str) -> dict[str, Any]:
         return dict(json.loads(self.path(name).read_text()))

@@ -1,14 +1,17 @@
-"""Estimates how fast the machine was during each real run, and which error of the emulated engine remains apart from
-that.
+"""How fast the machine was during each real run, by a fixed piece of work before and after it, and what the emulated
+engine says of that run at that speed.
 
-The emulated engine's core replays a run in virtual time, with all costs of the fitted profile multiplied by one factor,
-chosen so that the median TPOT agrees with the real run's. One factor per run cannot correct a cost model whose terms
-are wrong, so the remaining errors of the other figures are those of the model.
+The speed is never taken from the figures that are compared. One factor per run cannot correct a cost model whose terms
+are wrong, so the errors are those of the model, and of what changed between the two probes.
 """
 
+import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from math import inf
+from statistics import fmean, median
+
+import httpx
 
 from benchmarks.fidelity.replays import COMPARED, Seen
 from hmas.engine.core import EngineCore
@@ -16,27 +19,52 @@ from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 
-FACTORS = tuple(0.5 + 0.02 * n for n in range(126))  # 0.5 to 3, the factors tried
+# The work: so many requests at once, of so many prompt and output tokens; its time is the median of so many tries.
+AT_ONCE, PROMPT, OUTPUT, TRIES = 4, 128, 96, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """The machine's time for the same work during one run, relative to the fitted profile (`factor`), and the remaining
-    relative `errors` by figure."""
+class Probes:
+    """The seconds that the same work took before a run and after it."""
+
+    before_s: float
+    after_s: float
+
+    @property
+    def mean_s(self) -> float:
+        return fmean((self.before_s, self.after_s))
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedRun:
+    """A real run and its emulation: the machine's time for the same work during the run, relative to the calibrations'
+    (`factor`), the `emulated` figures at that speed and their relative `errors`, by figure."""
 
     factor: float
+    emulated: dict[str, float]
     errors: dict[str, float]
 
 
-def remainder(profile: EngineProfile, real: Sequence[Seen]) -> Remainder:
-    wanted = figures(real)
-    best, least = Remainder(1.0, {}), inf
-    for factor in FACTORS:
-        found = figures(virtually(scaled(profile, factor), real))
-        errors = {name: found[name] / wanted[name] - 1.0 for name in COMPARED}
-        if abs(errors["tpot_p50_s"]) < least:
-            best, least = Remainder(factor, errors), abs(errors["tpot_p50_s"])
-    return best
+async def probe_s(url: str, model: str) -> float:
+    """Returns the seconds that the engine takes for the work. Raises httpx.HTTPError if it does not do it."""
+    async with httpx.AsyncClient(base_url=url, timeout=120.0) as client:
+
+        async def one(number: int) -> None:
+            body = {"model": model, "prompt": [100 + number] * PROMPT, "max_tokens": OUTPUT, "ignore_eos": True}
+            (await client.post("/v1/completions", json=body)).raise_for_status()
+
+        async def once() -> float:
+            begun = time.perf_counter()
+            await asyncio.gather(*map(one, range(AT_ONCE)))
+            return time.perf_counter() - begun
+
+        return median([await once() for _ in range(TRIES)])
+
+
+def paired(profile: EngineProfile, real: Sequence[Seen], factor: float) -> EmulatedRun:
+    """Emulates a real run on a machine that takes `factor` times as long as the profile says."""
+    wanted, found = figures(real), figures(virtually(scaled(profile, factor), real))
+    return EmulatedRun(factor, found, {name: found[name] / wanted[name] - 1.0 for name in COMPARED})
 
 
 def scaled(profile: EngineProfile, factor: float) -> EngineProfile:
