@@ -207,8 +207,8 @@ def pools(
     pages_only: PagesOnly = False,
 ) -> None:
     """Compares the layout that the controller chooses with static ones in pools of one, three and eight engines, behind
-    one worker and behind one an engine, and in pools of two kinds of engine, and writes the page. It takes about an
-    hour of one core. If interrupted, give the command again: finished runs are kept."""
+    one worker and behind one an engine, and in pools of two kinds of engine, and writes the page. It takes
+    about forty minutes of one core. If interrupted, give the command again: finished runs are kept."""
     from experiments.day import code_of_day
     from experiments.pools import fill
     from experiments.report.pools import write_page

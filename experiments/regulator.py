@@ -1,5 +1,5 @@
 """What each part of Statera is worth where memory, time per token, compute or none is short: the same mesh on the same
-requests, with one part at a time. Pure but for the store of runs."""
+requests, without one part of it or with another at a time. Pure but for the store of runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from hmas.sim.systems import HMAS
 
 CHUNK_TOKENS = 1024
 FROZEN, UNTIMED, MOVED = "hmas-frozen", "hmas-untimed", "hmas-moving"
-PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "fixed-two_lane", "two-lane-slots")
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "two-lane-shared", "two-lane-slots")
 OTHERS = ("niyama",)
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
 FIXED = ("nrun-32", "nrun-48", "nrun-64")

@@ -43,9 +43,10 @@ class DriftCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftRow:
-    """Means over the seeds: of the whole run, and the goodput rate of each half's requests."""
+    """Means over so many seeds: of the whole run, and the goodput rate of each half's requests."""
 
     system: str
+    seeds: int
     goodput_rate: float
     goodput_sd: float
     first_half: float
@@ -121,6 +122,7 @@ def rows_of(found: Mapping[DriftCell, Mapping[str, Any]]) -> list[DriftRow]:
         rows.append(
             DriftRow(
                 system=system,
+                seeds=len(runs),
                 goodput_rate=fmean(rates),
                 goodput_sd=stdev(rates) if len(rates) > 1 else 0.0,
                 first_half=fmean(run["first_half"] for run in runs),

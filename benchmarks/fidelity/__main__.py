@@ -19,7 +19,7 @@ from benchmarks.fidelity.engines import emulated, real
 from benchmarks.fidelity.page import page
 from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario, slices
-from benchmarks.fidelity.speed import EmulatedRun, Probes, paired, probe_s
+from benchmarks.fidelity.speed import PROBE, EmulatedRun, Probes, paired, probe_s
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.calibrate.journal import measurements_in
 from hmas.mesh.calibrate.outcome import calibrated
@@ -67,7 +67,7 @@ class Study:
         self.scenario = ReplayScenario()
         self._args = args
         self._environment = environment
-        self._folder: Path = args.work / self.scenario.digest()
+        self._folder: Path = args.work / f"{self.scenario.digest()}-{PROBE}"
         self._store = Store(self._folder / "replays")
         self._until_s = time.monotonic() + args.most_s
 
@@ -99,6 +99,7 @@ class Study:
 
     def _round(self, number: int, url: str) -> None:
         if not self._probes(number).exists():
+            self._points(number).unlink(missing_ok=True)  # an interrupted one's, measured at another speed
             before_s = asyncio.run(probe_s(url, MODEL))
             self._calibrate(url, number)
             self._probes(number).write_text(json.dumps([before_s, asyncio.run(probe_s(url, MODEL))]))

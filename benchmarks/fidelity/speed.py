@@ -21,6 +21,7 @@ from hmas.laws.scoring import quantile
 
 # The work: so many requests at once, of so many prompt and output tokens; its time is the median of so many tries.
 AT_ONCE, PROMPT, OUTPUT, TRIES = 4, 128, 96, 3
+PROBE = f"{AT_ONCE}x{PROMPT}-{OUTPUT}x{TRIES}"  # names the work
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from experiments.pools import (
 from experiments.report.markdown import verdict
 from experiments.report.regimes import LEVEL, drift_rows
 from experiments.report.template import render
-from experiments.slo_drift import ORACLE, SEEDS, DriftRow, behind
+from experiments.slo_drift import ORACLE, DriftRow, behind
 from hmas.sim.cells import CellStore
 
 GENERATED = "\n<!-- Written by `python -m experiments pools`; do not edit. -->\n"
@@ -199,7 +199,7 @@ def _drift_verdict(rows: Sequence[DriftRow]) -> str:
         f"{mixed.first_half:.3f} and {mixed.second_half:.3f} there, ours {ours.first_half:.3f} and "
         f"{ours.second_half:.3f}."
     )
-    return verdict(claim, behind(rows) <= GOAL_DRIFT, f"{behind(rows):.1f} points behind, {len(SEEDS)} seeds", why)
+    return verdict(claim, behind(rows) <= GOAL_DRIFT, f"{behind(rows):.1f} points behind, {ours.seeds} seeds", why)
 
 
 def _comparison(c: PoolComparison) -> tuple[str, ...]:

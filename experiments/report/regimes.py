@@ -21,7 +21,7 @@ from experiments.regimes import (
 )
 from experiments.report.markdown import verdict
 from experiments.report.template import render
-from experiments.slo_drift import EASIER, HALF_S, SEEDS, DriftRow, behind
+from experiments.slo_drift import EASIER, HALF_S, DriftRow, behind
 from hmas.sim.cells import CellStore
 from hmas.sim.systems import HMAS
 
@@ -52,7 +52,7 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         behind=behind(drift) if drift else 0.0,
         half_s=HALF_S,
         easier=EASIER,
-        drift_seeds=len(SEEDS),
+        drift_seeds=drift[0].seeds if drift else 0,
     )
     out.mkdir(parents=True, exist_ok=True)
     page = out / "regimes.md"

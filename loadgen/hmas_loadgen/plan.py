@@ -112,7 +112,8 @@ class LoadPlan:
     def fingerprint(self) -> str:
         """SHA-256 in hex of the schedule and of everything that shapes a request. Plans with the same fingerprint make
         the same run."""
-        digest = hashlib.sha256(json.dumps(self.config(), sort_keys=True, default=str).encode())
+        shaping = {name: value for name, value in self.config().items() if name != "worth"}  # that only scores
+        digest = hashlib.sha256(json.dumps(shaping, sort_keys=True, default=str).encode())
         for row in self.trace.rows:
             digest.update(repr((row.arrival_s, row.input_tokens, row.output_tokens, row.hash_ids, row.slo)).encode())
             if row.call is not None:

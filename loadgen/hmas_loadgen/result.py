@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hmas.contracts.request import TaskType
-from hmas.laws.scoring import Score, ScoreWindow, Settlement, Stability, score, stability, windows
+from hmas.laws.scoring import Score, ScoreWindow, Settlement, Stability, stability, windows
 from hmas_loadgen.jobs import JobsScore, job_scores
 from hmas_loadgen.record import RequestRecord
-from hmas_loadgen.scoring import errors, scores_by, settlements
+from hmas_loadgen.scoring import errors, scores_by, settlements, weighted_score
 from hmas_loadgen.worth import Worth
 
 INTERRUPTED = "interrupted before the end of the schedule"
@@ -50,15 +49,13 @@ class LoadResult:
         return Worth(**told)
 
     def score(self) -> Score:
-        worth = self.worth
-        classes = {TaskType(name): weight for name, weight in worth.classes.items()}
-        return score(self.settlements(), self.scored_s, worth.tenants, classes)
+        return weighted_score(self.settlements(), self.scored_s, self.worth)
 
     def by_tenant(self) -> dict[str, Score]:
-        return scores_by(self.settlements(), lambda s: s.tenant or "-", self.scored_s)
+        return scores_by(self.settlements(), lambda s: s.tenant or "-", self.scored_s, self.worth)
 
     def by_task(self) -> dict[str, Score]:
-        return scores_by(self.settlements(), lambda s: str(s.task), self.scored_s)
+        return scores_by(self.settlements(), lambda s: str(s.task), self.scored_s, self.worth)
 
     def jobs(self) -> dict[str, JobsScore]:
         """Returns the score of jobs by template, of all under the empty name; nothing for a run without jobs."""

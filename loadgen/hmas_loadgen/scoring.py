@@ -9,8 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import TaskType
 from hmas.laws.scoring import Score, Settlement, quantile, score, tpot_s
 from hmas_loadgen.record import RequestRecord
+from hmas_loadgen.worth import Worth
 
 
 def settlement(record: RequestRecord, model: str) -> Settlement:
@@ -41,13 +43,22 @@ def settlements(records: Iterable[RequestRecord], model: str, warmup_s: float = 
     return [settlement(record, model) for record in kept]
 
 
-def scores_by(rows: Sequence[Settlement], key: Callable[[Settlement], str], duration_s: float) -> dict[str, Score]:
-    """Returns one score for each group of settlements; `key` gives the name of the group that a settlement belongs to.
-    `duration_s` is what rates per second refer to."""
+def weighted_score(rows: Sequence[Settlement], duration_s: float, worth: Worth) -> Score:
+    """Returns the score of settlements whose requests are worth what `worth` says: in the utility, and by tenant in
+    Jain's index. `duration_s` is what rates per second refer to."""
+    classes = {TaskType(name): weight for name, weight in worth.classes.items()}
+    return score(rows, duration_s, worth.tenants, classes)
+
+
+def scores_by(
+    rows: Sequence[Settlement], key: Callable[[Settlement], str], duration_s: float, worth: Worth
+) -> dict[str, Score]:
+    """Returns one weighted score for each group of settlements; `key` gives the name of the group that a settlement
+    belongs to."""
     groups: defaultdict[str, list[Settlement]] = defaultdict(list)
     for row in rows:
         groups[key(row)].append(row)
-    return {name: score(groups[name], duration_s) for name in sorted(groups)}
+    return {name: weighted_score(groups[name], duration_s, worth) for name in sorted(groups)}
 
 
 def errors(records: Iterable[RequestRecord]) -> Mapping[str, int]:

@@ -126,8 +126,8 @@ def test_a_choice_that_loses_only_at_the_start_is_told_from_one_that_is_worse(st
 
 def test_the_drift_is_judged_by_the_oracle(store: CellStore, tmp_path: Path) -> None:
     assert "anew at once: not measured" in write_page(store, (1,), tmp_path)[0].read_text()
-    ours = DriftRow(system=CHOSEN, goodput_rate=0.95, goodput_sd=0.0, first_half=0.94, second_half=0.96, esg=1.0,
-                    ttft_p50=0.1)  # fmt: skip
+    ours = DriftRow(system=CHOSEN, seeds=5, goodput_rate=0.95, goodput_sd=0.0, first_half=0.94, second_half=0.96,
+                    esg=1.0, ttft_p50=0.1)  # fmt: skip
     rows = [ours, replace(ours, system=MIXED), replace(ours, system=ORACLE, goodput_rate=0.98, second_half=0.99)]
     write_drift(rows, tmp_path)
     text = write_page(store, (1,), tmp_path)[0].read_text()

@@ -7,6 +7,7 @@ from hmas.contracts.request import Slo, TaskType
 from hmas.laws.scoring import is_ok, score
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.scoring import errors, lag_quantiles, scores_by, settlement, settlements
+from hmas_loadgen.worth import Worth
 
 
 def record(index: int = 0, **fields: object) -> RequestRecord:
@@ -61,9 +62,11 @@ def test_warm_up_is_left_out_and_groups_add_up() -> None:
     rows = settlements(reversed(records), "m", warmup_s=4.0)
     assert [row.request_id for row in rows] == [f"r{i}" for i in range(4, 10)]
     whole = score(rows, 6.0)
-    parts = scores_by(rows, lambda row: row.tenant, 6.0)
+    parts = scores_by(rows, lambda row: row.tenant, 6.0, Worth())
     assert list(parts) == ["a", "b"]
     assert sum(part.offered for part in parts.values()) == whole.offered == 6
     assert sum(part.goodput for part in parts.values()) == pytest.approx(whole.goodput)
     assert parts["a"].goodput_rate == pytest.approx(2 / 3)
     assert errors(records) == {"429 pool_queue_full": 1}
+    (all_of_them,) = scores_by(rows, lambda row: "", 6.0, Worth({"a": 3.0})).values()
+    assert all_of_them.utility_rate == pytest.approx((3 + 2 * 3.0) / (3 + 3 * 3.0))

@@ -103,6 +103,7 @@ def test_the_utility_counts_by_the_weights_of_the_tenants_file(tmp_path: Path) -
     on_time = sum(w for w, r in zip(worth, RECORDS, strict=True) if r.outcome is Outcome.FINISHED)
     assert len(set(worth)) > 1
     assert read.score().utility_rate == weighted.score().utility_rate == pytest.approx(on_time / sum(worth))
+    assert replace(PLAN, worth=read_worth(file)).fingerprint() == PLAN.fingerprint(), "it may be scored again"
     assert read.score().goodput_rate == result().score().utility_rate == pytest.approx(0.8)
     console = Console(file=StringIO(), width=200)
     console.print(compare_table([result(), weighted]))
@@ -115,8 +116,10 @@ def test_the_utility_counts_by_the_weights_of_the_tenants_file(tmp_path: Path) -
     [
         ("tenants: {a: {max_queued: 5}}", "weights neither a tenant nor a task type"),
         ("classes: {Poem: 2}", "no task type: Poem; choose of QA"),
-        ("classes: {QA: 0}", "the weight of QA must be a number above 0, not 0"),
-        ("tenants: {a: {weight: yes}}", "the weight of a must be a number above 0, not True"),
+        ("classes: {QA: 0}", "the weight of QA must be 0.001 to 1e\\+06, not 0"),
+        ("tenants: {a: {weight: yes}}", "the weight of a must be 0.001 to 1e\\+06, not True"),
+        ("tenants: {a: {weight: .inf}}", "the weight of a must be 0.001 to 1e\\+06, not inf"),
+        ("tenants: {a: 2}", "`a` must be a mapping"),
         ("tenants: [a]", "`tenants` must be a mapping"),
         ("[", "is not YAML"),
     ],

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import default_slo
-from hmas.mesh.label import labelled
+from hmas.mesh.label import BATCH, labelled
 from hmas_loadgen.traces.native import read_parquet
 from hmas_loadgen.traces.row import Trace, TraceRow
 from tests.conftest import HMAS
@@ -47,12 +48,26 @@ def test_the_model_is_asked_only_where_the_script_is_not_sure() -> None:
     tasks = [row.task for row in made.rows]
     assert tasks[:2] == [TaskType.TRANSLATION, TaskType.DIALOGUE]
     assert tasks[3] is TaskType.QA
-    assert (counts.kept, counts.script, counts.model, counts.drawn) == (1, 1, 1, 2)
+    assert (counts.kept, counts.script, counts.asked, counts.model, counts.drawn) == (1, 1, 2, 1, 2)
     assert all(task is not None and task is not TaskType.UNKNOWN for task in tasks)
     first = made.rows[0]
     assert first.importance is not None
     assert first.slo == default_slo(TaskType.TRANSLATION, first.importance)
     assert str(counts) in made.note
+
+
+def test_a_model_without_a_usable_answer_is_not_asked_again() -> None:
+    rows = tuple(replace(TRACE.rows[1], arrival_s=float(at), task=TaskType.UNKNOWN) for at in range(2 * BATCH))
+    asked: list[str] = []
+
+    def complete(prompts: Sequence[str]) -> list[str | None]:
+        asked.extend(prompts)
+        return [None] * len(prompts)
+
+    made, counts = labelled(replace(TRACE, rows=rows), complete, seed=1)
+    assert len(asked) == BATCH
+    assert (counts.kept, counts.asked, counts.drawn) == (0, 2 * BATCH, 2 * BATCH)
+    assert TaskType.UNKNOWN not in {row.task for row in made.rows}
 
 
 def hmas_label(tmp_path: Path, *args: str) -> subprocess.CompletedProcess[str]:

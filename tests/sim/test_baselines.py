@@ -108,6 +108,21 @@ def test_sglang_holds_back_what_its_ratio_cannot_promise() -> None:
     assert capacity - 2 * 272 - 2 * 4000 * INIT_RATIO * 0.9 < 256 + 4000
 
 
+@pytest.mark.parametrize(("cached", "admitted"), [(0, []), (15, ["b"])])
+def test_sglang_needs_no_room_for_what_its_neighbour_holds_of_a_prompt(cached: int, admitted: list[str]) -> None:
+    prefix = tuple(range(cached))
+    core = SglangCore(SMALL.with_limits(num_gpu_blocks=300))
+    core.add(EngineRequest("a", 256, 4000, 0.0, prefix, max_tokens=4000))
+    for _ in range(1200):
+        core.step_begin()
+        core.step_end()
+    room = core.kv.free * core.kv.block_size - (4000 - core.generated("a")) * core.new_token_ratio
+    core.add(EngineRequest("b", 256, 9, 0.0, prefix, max_tokens=int(room) - 100))
+    plan = core.step_begin()
+    assert plan is not None
+    assert plan.admitted == admitted
+
+
 def test_sglang_takes_and_retracts_a_burst_as_the_real_one_did() -> None:
     """What SGLang 0.5.23 logged on a CPU; `tests/engines` asks the real one again. Once it was full it took nobody
     until somebody left, the last of those with the least output was retracted, and came again behind all others."""

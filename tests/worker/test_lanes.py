@@ -19,6 +19,7 @@ from hmas.contracts.worker import (
 )
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.entry import EntryState
+from hmas.worker.agent.outlook import in_force
 from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, loads, request, sampled
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
@@ -29,13 +30,18 @@ UNNAMED = Layout((0.06, 0.15))
 
 
 def laid_out(
-    layout: Layout, seq: int = 1, *, bypass: bool = False, topology: TopologyName = TopologyName.EDF
+    layout: Layout,
+    seq: int = 1,
+    *,
+    bypass: bool = False,
+    topology: TopologyName = TopologyName.EDF,
+    hints: Hints | None = None,
 ) -> WorkerEvent:
     return TopologyReceived(
         TopologyDecision(
             pool="m",
             topology=topology,
-            hints=Hints(),
+            hints=hints or Hints(),
             bypass=bypass,
             epoch=1,
             seq=seq,
@@ -366,3 +372,19 @@ def test_the_load_tells_the_step_of_the_quickest_engine_unless_one_is_idle() -> 
     agent.finish(0.2, "on-e2")
     ((_, told),) = loads(agent.step(0.3, HeartbeatDue()))
     assert told.step_s == 0.0
+
+
+def test_two_lanes_keep_their_own_slots_though_requests_come_one_by_one() -> None:
+    agent = Scripted(replace(CONFIG, static_n_run=4), engine("e1"))
+    hints = Hints(lane_gate_s=1.0, fast_slots=0.5)
+    agent.step(0.0, laid_out(MIXED, topology=TopologyName.TWO_LANE, hints=hints))
+
+    def come(name: str, tokens: float) -> list[tuple[str, str]]:
+        effects = agent.submit(0.0, request(name))
+        return dispatched(effects + agent.annotate(0.0, name, annotation(tokens, ttft_s=0.01, tpot_s=0.1)))
+
+    started = [come(f"slow{number}", 90.0) for number in range(3)] + [come(f"fast{number}", 5.0) for number in range(3)]
+    assert running_of(agent) == ["fast0", "fast1", "slow0", "slow1"], started
+    assert {row.request_id: row.start_s for row in in_force(agent.agent.outlook())} == {"slow2": None, "fast2": None}
+    assert dispatched(agent.finish(1.0, "fast0")) == [("fast2", "e1")]
+    assert dispatched(agent.finish(1.0, "slow0")) == [("slow2", "e1")]

@@ -35,6 +35,9 @@ hints = st.builds(
 )
 
 
+SLOTS = 4
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Against a plain dict of what waits and what runs."""
 
@@ -104,6 +107,8 @@ class QueueMachine(RuleBasedStateMachine):
     def take(self, count: int) -> None:
         for _ in range(min(count, len(self.queued))):
             head = self.queue.peek()
+            if head is None and self.started():
+                break  # the slots of its lane are taken
             assert head is not None
             key = KEYS.get(self.queue.topology)
             if key is not None:
@@ -136,10 +141,21 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=picks)
     def finish(self, pick: int) -> None:
-        target = self._pick(self.running, pick)
+        self.end(self._pick(self.running, pick))
+
+    def end(self, target: QueueEntry) -> None:
         self.queue.account(target, target.received_service, final=True)
         self.queue.remove(target)
         del self.running[target.request.id]
+
+    def started(self) -> list[QueueEntry]:
+        """Those that run by the order in force."""
+        return [each for each in self.running.values() if each.generation == self.queue.generation]
+
+    @rule()
+    def observe(self) -> None:
+        engine = EngineOccupancy(cap=SLOTS, running=0, kv_tokens=0, kv_free_tokens=0)
+        self.queue.observe(ServiceView(float(self.seq), (engine,)))
 
     @precondition(lambda self: self.running)
     @rule(pick=picks)
@@ -169,17 +185,24 @@ class QueueMachine(RuleBasedStateMachine):
         assert sorted(ordered) == sorted(self.queued)
         assert self.queue.queued_tokens == sum(e.work_tokens for e in waiting.values())
         assert self.queue.queued_s == pytest.approx(sum(e.total_s for e in waiting.values()), abs=1e-6)
-        assert (self.queue.peek() is None) == (not self.queued)
+        if not self.queued:
+            assert self.queue.peek() is None
+        elif self.queue.topology is not TopologyName.TWO_LANE or self.queue.hints.fast_slots is None:
+            assert self.queue.peek() is not None
+        else:
+            assert self.queue.peek() is not None or self.started()
 
     def teardown(self) -> None:
         if not hasattr(self, "queue"):
             return
         self.wake(0, len(self.parked))
-        while self.queue.peek() is not None:
+        while self.queued:
+            while self.queue.peek() is None:
+                self.end(self.started()[0])
             taken = self.queue.take()
             assert self.queued.pop(taken.request.id) is taken
             assert taken.state is EntryState.RUNNING
-        assert not self.queued
+            self.running[taken.request.id] = taken
 
 
 def _machine(name: TopologyName | None) -> type[QueueMachine]:

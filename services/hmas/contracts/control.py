@@ -39,8 +39,8 @@ class Hints:
     - `lane_gate_s` (two_lane): requests with at most this much predicted service time, in s, go to the fast lane; None
       means the median of the queue.
     - `fast_weight` (two_lane): share of dispatches that the fast lane gets while both lanes wait, in (0, 1).
-    - `fast_slots` (two_lane): share of the engines' slots that are the fast lane's own, in (0, 1), the others being the
-      slow one's; None lets both lanes use all.
+    - `fast_slots` (two_lane): share of the engines' slots that are the fast lane's own, above 0 and at most 1, the
+      others being the slow one's, at least one each; None lets both lanes use all.
     - `quantum_tokens`: service quantum of RR, CFS and MLFQ, in tokens.
     - `by_tokens`: if true, MaxOnTime keeps the most service gain on time (ESG, H-MAS Eq. 6) instead of the most
       requests.

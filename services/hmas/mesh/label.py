@@ -1,7 +1,6 @@
 """`hmas label`: gives the requests of a trace task types from their prompts, as H-MAS App. E.5 labels its workload: by
 a script where a prompt's own words name the type, and else by a language model, if one is named."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from rich.console import Console
 
 from hmas.contracts.request import TaskType
 from hmas.mesh.command import MENDABLE, refuse
-from hmas.perception.agent.rules import tag
+from hmas.perception.agent.rules import EXPLICIT, tag
 from hmas.perception.backends.generative import Complete, EndpointCompletion, parse, tagging_prompt
 from hmas.runtime.extras import needs
 from hmas_loadgen.slo import annotate
@@ -19,7 +18,6 @@ from hmas_loadgen.traces.native import write_parquet
 from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.row import Trace, TraceRow
 
-EXPLICIT = 0.9  # least confidence of a rule whose words name the type
 BATCH = 256  # prompts that are asked about between two lines of progress
 console = Console(stderr=True)
 
@@ -27,13 +25,14 @@ console = Console(stderr=True)
 @dataclass(slots=True)
 class LabelCounts:
     """How many rows had a type, how many got theirs from the script, from the model, or from a doubtful rule, and how
-    many have none: that of these is drawn by the length of the answer."""
+    many have none: that of these is drawn by the length of the answer. `asked`: about how many the model was asked."""
 
     kept: int = 0
     script: int = 0
     model: int = 0
     doubtful: int = 0
     drawn: int = 0
+    asked: int = 0
 
     def __str__(self) -> str:
         return (
@@ -50,14 +49,18 @@ def labelled(trace: Trace, complete: Complete | None, seed: int) -> tuple[Trace,
     guesses: dict[int, TaskType] = {}  # of the rows about which the script is not sure; `unknown` if it has no guess
     for at, row in enumerate(rows):
         task, confidence = tag(row.prompt) if row.prompt else (TaskType.UNKNOWN, 0.0)
-        if row.task is not None:
+        if row.task is not None and row.task is not TaskType.UNKNOWN:
             counts.kept += 1
         elif confidence >= EXPLICIT:
             counts.script += 1
             rows[at] = replace(row, task=task)
         else:
             guesses[at] = task
-    told = dict(_asked(rows, list(guesses), complete)) if complete is not None else {}
+    told: dict[int, TaskType] = {}
+    if complete is not None:
+        asked = [at for at in guesses if rows[at].prompt]
+        counts.asked = len(asked)
+        told = _answers(rows, asked, complete)
     for at, guess in guesses.items():
         if at in told:
             counts.model += 1
@@ -67,19 +70,22 @@ def labelled(trace: Trace, complete: Complete | None, seed: int) -> tuple[Trace,
             rows[at] = replace(rows[at], task=guess)
         else:
             counts.drawn += 1
+            rows[at] = replace(rows[at], task=None)
     return annotate(trace.derived(rows, str(counts)), seed), counts
 
 
-def _asked(rows: list[TraceRow], doubtful: list[int], complete: Complete) -> Iterator[tuple[int, TaskType]]:
-    with_prompt = [at for at in doubtful if rows[at].prompt]
-    for first in range(0, len(with_prompt), BATCH):
-        part = with_prompt[first : first + BATCH]
-        answers = complete([tagging_prompt(rows[at].prompt or "") for at in part])
-        for at, answer in zip(part, answers, strict=True):
-            estimate = parse(answer)
-            if estimate is not None:
-                yield at, estimate.task
-        console.print(f"asked about {min(first + BATCH, len(with_prompt))} of {len(with_prompt)}", highlight=False)
+def _answers(rows: list[TraceRow], asked: list[int], complete: Complete) -> dict[int, TaskType]:
+    """Returns the types that the model answers, by row. After a first batch without one usable answer it is not asked
+    any more."""
+    told: dict[int, TaskType] = {}
+    for first in range(0, len(asked), BATCH):
+        part = asked[first : first + BATCH]
+        estimates = map(parse, complete([tagging_prompt(rows[at].prompt or "") for at in part]))
+        told |= {at: each.task for at, each in zip(part, estimates, strict=True) if each is not None}
+        console.print(f"asked about {first + len(part)} of {len(asked)}", highlight=False)
+        if not told:
+            break
+    return told
 
 
 def label(
@@ -89,7 +95,7 @@ def label(
         str, typer.Option(help="OpenAI endpoint that is asked where the script is not sure, such as http://HOST/v1")
     ] = "",
     llm_model: Annotated[str, typer.Option(help="name of its model")] = "",
-    llm_api_key: Annotated[str, typer.Option(envvar="HMAS_LLM_API_KEY", help="its API key")] = "",
+    llm_api_key_file: Annotated[Path | None, typer.Option(help="file with its API key", exists=True)] = None,
     llm_timeout: Annotated[float, typer.Option(min=0.1, help="seconds that it may take for one prompt")] = 30.0,
     seed: Annotated[int, typer.Option(help="seed of the importances, and of types drawn by length")] = 0,
 ) -> None:
@@ -104,7 +110,8 @@ def label(
         complete = None
         if llm_url:
             with needs("meta"):
-                complete = EndpointCompletion(llm_url, llm_model, llm_api_key, llm_timeout)
+                key = llm_api_key_file.read_text().strip() if llm_api_key_file else ""
+                complete = EndpointCompletion(llm_url, llm_model, key, llm_timeout)
         try:
             made, counts = labelled(found, complete, seed)
         finally:
@@ -113,6 +120,6 @@ def label(
         write_parquet(made, out)
     except MENDABLE as error:
         raise refuse(error) from None
-    if llm_url and not counts.model and counts.doubtful + counts.drawn:
+    if counts.asked and not counts.model:
         console.print(f"{llm_url} answered nothing that could be used: the script labelled alone", style="red")
     console.print(f"wrote {len(made.rows)} requests to {out} ({counts})", highlight=False)

@@ -109,14 +109,15 @@ REGULATORS: dict[str, MeshSetup] = {
         MeshSetup(name="hmas-seeking", statera_config=StateraConfig(band=MOVING, seeker=SeekerConfig(enabled=True))),
     )
 }
-# The paper's two lanes with half of N_run each, which moves as in its Algorithm 2, so that there are slots to share.
-REGULATORS["two-lane-slots"] = MeshSetup(
-    name="two-lane-slots",
-    statera_config=StateraConfig(band=MOVING),
-    pin=TopologyName.TWO_LANE,
-    hints=Hints(fast_slots=0.5),
-    split=Split(),
-)
+# The paper's two lanes and its Algorithm 2, by which N_run moves: both lanes may use all of it, or each has a half.
+for _name, _fast_slots in (("two-lane-shared", None), ("two-lane-slots", 0.5)):
+    REGULATORS[_name] = MeshSetup(
+        name=_name,
+        statera_config=StateraConfig(band=MOVING),
+        pin=TopologyName.TWO_LANE,
+        hints=Hints(fast_slots=_fast_slots),
+        split=Split(),
+    )
 # N_run fixed at a number, whatever time steps have; all else as it ships.
 FIXED_N_RUN = (8, 16, 24, 32, 48, 64, 96, 128)
 for _n in FIXED_N_RUN:

@@ -84,7 +84,7 @@ RANGES: Mapping[str, Range] = {
     "cuts_s": Range(0.0, 1e9, above=True),
     "fast_weight": Range(0.0, 1.0),
     "slack_share": Range(0.0, 1.0),
-    "fast_slots": Range(0.0, 1.0),
+    "fast_slots": Range(0.0, 1.0, above=True),
     "quantum_tokens": Range(1, MAX_COUNT),
     "ttft_slo_s": Range(0.0, 1e9, above=True),
     "tpot_slo_s": Range(0.0, 1e9, above=True),

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from hmas.contracts.worker import EngineSampled, EngineWentUp
+from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
@@ -177,6 +177,19 @@ async def test_a_cap_that_it_has_not_answered_is_put_back_too(engine: ScriptedEn
     rig.sglang.answering.set()
     await rig.close()
     assert rig.sglang.caps == [32, 128]
+
+
+async def test_one_that_was_out_of_reach_for_a_while_gets_its_own_cap_back(rig: Rig) -> None:
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    well = rig.engine.script["/health"]
+    rig.engine.script["/health"] = lambda peer: peer.reply(b"", 503)
+    await rig.event(EngineWentDown)
+    rig.engine.script["/health"] = well
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(128, 1024)
+    await asyncio.wait_for(rig.sglang.cap(128), 5)
 
 
 async def test_the_operator_cannot_say_more_than_it_runs(engine: ScriptedEngine) -> None:

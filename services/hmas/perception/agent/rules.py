@@ -16,7 +16,7 @@ VERSION = "rules-1"
 _HEAD_CHARS, _TAIL_CHARS = 320, 200  # an instruction stands before or after its document, not inside
 _STATED_SLACK = 1.4  # 90 % quantile of the answers' length over the length that the prompt asked for
 _UNTYPED_CONFIDENCE = 0.2
-_EXPLICIT = 0.9  # least confidence of a rule whose words name the type explicitly
+EXPLICIT = 0.9  # least confidence of a rule whose words name the type explicitly
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,7 @@ def _first(rules: Sequence[_Rule], part: str) -> _Rule | None:
     return next((rule for rule in rules if rule.pattern.start(part, lower) is not None), None)
 
 
-_NAMING = tuple(rule for rule in _RULES if rule.confidence >= _EXPLICIT)
+_NAMING = tuple(rule for rule in _RULES if rule.confidence >= EXPLICIT)
 TASKS = tuple(TaskType)
 MATCHES = 2 * len(_RULES) + len(TASKS)
 
@@ -246,7 +246,7 @@ def matches(text: str) -> list[float]:
     starts = [rule.pattern.start(part, lower) for rule in _RULES]
     found = [start is not None for start in starts]
     leading = [start is not None and start <= lead for start in starts]
-    explicit = (r for r, leads in zip(_RULES, leading, strict=True) if leads and r.confidence >= _EXPLICIT)
+    explicit = (r for r, leads in zip(_RULES, leading, strict=True) if leads and r.confidence >= EXPLICIT)
     rule = next(explicit, None) or next((r for r, hit in zip(_RULES, found, strict=True) if hit), None)
     task = rule.task if rule is not None else TaskType.UNKNOWN
     return [*map(float, found), *map(float, leading), *(float(t is task) for t in TASKS)]

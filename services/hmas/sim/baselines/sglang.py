@@ -6,7 +6,8 @@ admitted if its prompt and the most tokens that it may generate (its own `max_to
 leaves; clipped at 4096) fit into memory beside the tokens that running requests may still generate, times the new-token
 ratio. That ratio starts at 0.7, decays over 600 decode steps to 14 % of that, and is set anew from the progress of the
 batch when memory ran out and a request had to be retracted, which then waits behind all others. Once a request did not
-fit beside decoding ones, none is admitted until one of these leaves (`batch_is_full`).
+fit beside decoding ones, none is admitted until one of these leaves (`batch_is_full`). Its pages hold one token each.
+Requests with `ignore_eos`, for which SGLang takes the ratio 1, are not told apart: workloads have none.
 
 The size of a prefill chunk follows from the memory of the card (`server_args.py`, `chunked_prefill_size`), and the most
 requests that run from the KV memory and the context (`model_runner_kv_cache_mixin.py`, `_resolve_max_num_reqs`).
@@ -24,6 +25,7 @@ INIT_RATIO = 0.7
 MIN_RATIO = 0.7 * 0.14
 DECAY_STEPS = 600
 RETRACT_STEPS = 20
+PAGE_TOKENS = 1
 LPM_QUEUE_LIMIT = 128  # beyond it SGLang falls back to FCFS
 CHUNKS = ((35.0, 2048), (60.0, 4096), (160.0, 8192))  # chunk in tokens on a card of less memory than so many GB
 LARGEST_CHUNK = 16384  # on a larger card
@@ -98,9 +100,11 @@ class SglangCore(EngineCore):
         left = sum(self._left(self.running[id_], generated) for id_, generated in self.progress())
         reserved = left * self.new_token_ratio
         for other in self._prefill.values():  # admitted just now: its full output length and the rest of its prompt
-            reserved += self._left(other, 0) + other.target - other.context
+            reserved += self._left(other, 0) + other.target - other.context + PAGE_TOKENS
+        match = self.kv.match(seq)
+        held = (match.blocks - match.free) * self.kv.block_size  # of its prompt, beside what is free
         room = self.kv.free * self.kv.block_size - reserved
-        return seq.target + self._left(seq, seq.generated) < room
+        return seq.target - held + self._left(seq, seq.generated) + PAGE_TOKENS < room
 
     def _finish(self, seq: Sequence) -> None:
         super()._finish(seq)

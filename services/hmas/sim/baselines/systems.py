@@ -153,8 +153,8 @@ SGLANG_CHECKED = (
     "`managers/schedule_policy.py` and `managers/schedule_batch.py` (admission, retraction)"
 )
 SGLANG_COMPARED = (
-    "a real SGLang 0.5.23 on the CPU: in a burst that overfills memory the same prefill batches, retractions and "
-    "ratios, step by step"
+    "a real SGLang 0.5.23 on the CPU: in a burst of unlike prompts that overfills memory the same prefill batches, "
+    "retractions and ratios, step by step"
 )
 SARATHI_CHECKED = "microsoft/sarathi-serve, `sarathi/config/config.py` at 13f16cf (chunk 512, 128 sequences)"
 
@@ -188,7 +188,7 @@ BASELINES: dict[str, Baseline] = {
             source="SGLang: longest prefix match, otherwise as sglang",
             core=_sglang_lpm,
             checked=SGLANG_CHECKED,
-            compared=f"{SGLANG_COMPARED}; taken in order of arrival",
+            compared=f"{SGLANG_COMPARED}, in order of arrival; its own order with none",
         ),
         Baseline(
             name="lightllm",

@@ -103,9 +103,9 @@ class SglangCap:
         self._changed = asyncio.Event()
 
     def discovered(self, facts: SglangFacts) -> None:
-        """Takes the facts of an engine that has started or restarted, and so runs with its own limit."""
+        """Takes the facts of an engine that is there, or there again. One that restarted runs with its own limit; one
+        that was only out of reach may have another."""
         self._own, self._pipeline, self._told = facts.max_running, facts.pipeline_stages, 0
-        self._lowered = False
         self._changed.set()
 
     def steer(self, n_run: int) -> None:
@@ -117,7 +117,8 @@ class SglangCap:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            if self._wanted and self._wanted != (self._told or self._own) and not await self._tell(self._wanted):
+            known = self._told or (0 if self._lowered else self._own)
+            if self._wanted and self._wanted != known and not await self._tell(self._wanted):
                 self._changed.set()
                 await asyncio.sleep(self._config.retry_s)
             await asyncio.sleep(self._config.settle_s)

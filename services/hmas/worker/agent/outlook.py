@@ -101,20 +101,27 @@ def _merged(lanes: Iterable[Iterator[QueuedRow]]) -> Iterator[QueuedRow]:
 
 
 def _lane_rows(seen: Outlook, topology: TopologyName, lane: LaneOutlook, order: Topology) -> Iterator[QueuedRow]:
-    now_s, work_s = seen.now_s, 0.0
+    """Yields the requests of a lane in the order of `order`, which is served out. What it holds back beyond the present
+    comes last, and nobody can tell when it starts."""
+    work_s = 0.0
     if order.paced:
         order.observe(lane.view)
-    while (entry := order.pop()) is not None:
-        start_s = work_s / lane.speed if lane.speed > 0.0 else None
-        spare_s = entry.ttft_deadline_s - entry.prefill_s - now_s
-        work_s += entry.total_s
-        yield QueuedRow(
+
+    def row(entry: QueueEntry, start_s: float | None) -> QueuedRow:
+        spare_s = entry.ttft_deadline_s - entry.prefill_s - seen.now_s
+        return QueuedRow(
             request_id=entry.request.id, tenant=entry.request.tenant, lane=lane.number,
             prompt_tokens=entry.request.prompt_tokens, predicted_output_tokens=entry.predicted_tokens,
-            waited_s=now_s - entry.enqueued_s, service_s=entry.total_s, start_s=start_s,
+            waited_s=seen.now_s - entry.enqueued_s, service_s=entry.total_s, start_s=start_s,
             slack_s=None if start_s is None else spare_s - start_s, relegated=entry.relegated,
-            known=entry.annotation is not None, why=why(topology, entry, now_s)[:MAX_WHY_CHARS],
+            known=entry.annotation is not None, why=why(topology, entry, seen.now_s)[:MAX_WHY_CHARS],
         )  # fmt: skip
+
+    while (entry := order.pop()) is not None:
+        yield row(entry, work_s / lane.speed if lane.speed > 0.0 else None)
+        work_s += entry.total_s
+    for entry in sorted(order, key=lambda each: each.seq):
+        yield row(entry, None)
 
 
 def why(topology: TopologyName, entry: QueueEntry, now_s: float) -> str:

@@ -45,7 +45,7 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     fenced = not state.controls.bypass
     parked = 0
     roomy = [engine for engine in state.lanes[lane] if engine.open]
-    if roomy and queue.paced and queue.waiting > 1:
+    if roomy and queue.paced and (queue.waiting > 1 or not queue.sets_aside):  # of one, there is nothing to set aside
         queue.observe(state.service_view(lane), lane)
     while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
         gateway = state.gateways[entry.gateway]

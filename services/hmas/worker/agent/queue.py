@@ -152,8 +152,13 @@ class RequestQueue:
 
     @property
     def paced(self) -> bool:
-        """Whether the active order depends on time and service, so that `observe` has to be called."""
+        """Whether the active order depends on time or on the engines, so that `observe` has to be called."""
         return next(iter(self._orders.values())).paced
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether the active order sets aside what cannot be on time."""
+        return next(iter(self._orders.values())).sets_aside
 
     def observe(self, view: ServiceView, lane: int = 0) -> None:
         """Tells a lane of the time and of the engines that serve it. What its order then gives up as late goes to the

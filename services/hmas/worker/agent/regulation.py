@@ -59,7 +59,7 @@ def _adopt(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
     """Gives the engine its control. The time of its steps limits only orders that set aside what cannot be on time: in
     another one all that came after it would wait behind it, and be late too."""
     control = state.controls.engine(engine.name)
-    engine.step = control.step if control is not None and state.queue.paced else None
+    engine.step = control.step if control is not None and state.queue.sets_aside else None
     if control is None:
         engine.regulator.stop()
     else:

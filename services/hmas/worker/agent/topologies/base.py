@@ -18,7 +18,8 @@ class Topology(Protocol):
 
     name: TopologyName
     accounts_service: bool  # whether `on_served` does anything
-    paced: bool  # whether `observe` does anything, such as to set aside what cannot be on time
+    paced: bool  # whether `observe` does anything
+    sets_aside: bool  # whether it sets aside what cannot be on time, so that others do not wait behind that
 
     def observe(self, view: ServiceView) -> None:
         """Takes the present time and load of the engines, before requests are dispatched.
@@ -86,6 +87,7 @@ class KeyOrdered:
     name: TopologyName
     accounts_service = False
     paced = False
+    sets_aside = False
     __slots__ = ("_heap",)
 
     def __init__(self) -> None:

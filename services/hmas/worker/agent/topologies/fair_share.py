@@ -27,6 +27,7 @@ class FairShare:
     name: TopologyName
     accounts_service = True
     paced = False
+    sets_aside = False
     __slots__ = ("_idle", "_length", "_max_idle", "_quantum", "_ready", "_shares", "_turns", "_virtual")
 
     def __init__(self, hints: Hints, config: FairShareConfig) -> None:

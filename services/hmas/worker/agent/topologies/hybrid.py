@@ -89,6 +89,7 @@ class Hybrid:
     name = TopologyName.HYBRID
     accounts_service = False
     paced = True
+    sets_aside = True
     __slots__ = ("_alpha", "_config", "_important", "_low", "_moves", "_now_s", "_relegated", "_relegations")
 
     def __init__(self, hints: Hints, config: HybridConfig) -> None:

@@ -72,6 +72,7 @@ class Lottery:
     name = TopologyName.LOTTERY
     accounts_service = True
     paced = False
+    sets_aside = False
     __slots__ = ("_bias_memory", "_by_slot", "_free", "_length", "_rng", "_shares", "_tree", "_winner")
 
     def __init__(self, rng: RandomSource, config: LotteryConfig) -> None:

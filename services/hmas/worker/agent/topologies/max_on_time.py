@@ -169,6 +169,7 @@ class MaxOnTime:
     name = TopologyName.MAX_ON_TIME
     accounts_service = True
     paced = True
+    sets_aside = True
     __slots__ = (
         "_by_tokens", "_config", "_context_s", "_floods", "_floor_s", "_fullness", "_job_shares", "_kv_tokens", "_late",
         "_memory_lead", "_newest", "_next", "_now_s", "_on_time", "_plan", "_planned_rate", "_promised_s", "_rate",

@@ -31,10 +31,12 @@ class TwoLane:
     stochastic approximation in log scale (Robbins and Monro 1951). A request keeps its lane when the gate moves, and
     chooses anew when its estimate changes. While requests wait in both lanes, the fast one gets the share `fast_weight`
     of the dispatches, spread evenly. By the hint `fast_slots` each lane has slots of its own, at least one, and while
-    these are taken its requests wait, even where the other lane has some left.
+    these are taken its requests wait, even where the other lane has some left. What ran before this order was in force
+    takes none of them.
     """
 
     name = TopologyName.TWO_LANE
+    sets_aside = False
     __slots__ = (
         "_credit", "_fast", "_fast_running", "_fast_share", "_fast_slots", "_fixed_gate", "_gate", "_gate_step",
         "_slow", "_slow_running", "_slow_slots", "_weight", "accounts_service", "paced",
