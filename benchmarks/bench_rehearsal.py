@@ -16,6 +16,7 @@ from hmas.contracts.rehearsal import Policy, PoolFacts
 from hmas.contracts.request import TagSource
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.request_rows import RequestRow
+from hmas.runtime.priority import LOWEST, weigh_session
 from hmas.sim.past_replay import Scene
 from hmas.sim.rehearsal import rehearse
 from hmas.sim.rehearse import MODULE, RehearsalQuestion, question_lines
@@ -93,6 +94,7 @@ def _beside(replayed: Scene) -> list[dict[str, Any]]:
         rounds = _rounds()
         alone = _pieces(rounds)
         with _running([sys.executable, "-m", MODULE], question_lines(question, replayed.rows)) as process:
+            weigh_session(process.pid, LOWEST)
             rehearsing = _pieces(rounds)
             assert process.poll() is None, "the rehearsal ended before the measurement did"
         with _running([sys.executable, "-c", BUSY], b""):
@@ -112,8 +114,9 @@ def _beside(replayed: Scene) -> list[dict[str, Any]]:
 
 @contextmanager
 def _running(command: list[str], asked: bytes) -> Iterator[Popen[bytes]]:
-    """Runs a process on the core of this one, until the end of the block. It has three seconds to get to work."""
-    with Popen(command, stdin=PIPE, stdout=DEVNULL) as process:
+    """Runs a process on the core of this one, in a session of its own as the mesh's processes are, until the end of the
+    block. It has three seconds to get to work."""
+    with Popen(command, stdin=PIPE, stdout=DEVNULL, start_new_session=True) as process:
         assert process.stdin is not None
         process.stdin.write(asked)
         process.stdin.close()

@@ -15,6 +15,7 @@ from hmas.contracts.rehearsal import LEARN_S, WARM_S, Rehearsal
 from hmas.laws.request_rows import row_line
 from hmas.runtime.bus import Bus
 from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
+from hmas.runtime.priority import LOWEST, weigh_session
 
 log = structlog.get_logger()
 MODULE = "hmas.sim.rehearse"  # run by its name, because no room imports the simulator
@@ -65,8 +66,9 @@ class RehearsalRunner:
         """Returns the outcome or an error, and the CPU time of the process."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe
+            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )  # fmt: skip
+        weigh_session(process.pid, LOWEST)
         before_s = _children_s()
         try:
             out, complaint = await process.communicate(question + b"\n" + lines)
