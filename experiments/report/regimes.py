@@ -74,6 +74,7 @@ def put_rows(found: Sequence[Mapping[str, Any]], out: Path) -> Path:
 
 def write_drift(rows: Sequence[DriftRow], out: Path) -> Path:
     """Writes the figures of a drift of SLOs, which `write_page` reads."""
+    out.mkdir(parents=True, exist_ok=True)
     path = out / DRIFT
     path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return path
