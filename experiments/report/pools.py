@@ -90,6 +90,7 @@ def comparisons(rows: Iterable[PoolRow]) -> list[PoolComparison]:
 def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
     """Writes `pools.md` and `pools.json` into `out` from the finished runs, and returns their paths."""
     rows = rows_of(store, seeds)
+    partly = any(row.seeds < len(seeds) for row in rows)
     found = comparisons(rows)
     text = render(
         Path(__file__).with_name("pools.md.j2"),
@@ -107,7 +108,8 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         drift=_drift_verdict(drift_rows(out)),
         comparisons=[_comparison(c) for c in found],
         missing=sum(store.get(cell) is None for case in CASES for cell in cells_of(case, seeds)),
-        rows=[_cells(row) + ((str(row.seeds),) if len(seeds) > 1 else ()) for row in rows],
+        rows=[_cells(row) + ((str(row.seeds),) if partly else ()) for row in rows],
+        partly=partly,
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "pools.md", out / "pools.json"]
