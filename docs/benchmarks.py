@@ -34,9 +34,6 @@ MACHINES = {
     "data": "any",
 }
 MACHINE = "two cores"
-NOTES = {
-    "**These figures stand on oracles.**": "oracles",
-}
 
 
 def digest(kind: str, sources: tuple[Path, ...] = SOURCES) -> str:
@@ -65,15 +62,13 @@ def benchmarks_page() -> str:
         "- *code*: whether what the figures depend on is what ships now, by a digest over these files. *older* says",
         "  that one of them has changed since, not that the figures would change.",
         f"- *lock*: the first digits of the SHA-256 of `{LOCK}`, the exact versions of all packages.",
-        "- *notes*: *oracles*: lengths are drawn from the truth.",
-        "  The pages say more in their first lines.",
         "- Virtual time does not depend on the machine. *Two cores* are those of a shared virtual machine without a",
         "  GPU; on another machine the figures differ, and ratios within a page are what to read.",
         "- The same command computes a page again, from a clone; traces and prompts come from a folder (`--data`).",
         "  `python` is that of `.venv` after `make .venv/.installed`, which adds the tools of development.",
         "",
-        "| page | kind | machine | command | commit | lock | code | raw rows | notes |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| page | kind | machine | command | commit | lock | code | raw rows |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, record in records.items():
         text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
@@ -88,7 +83,6 @@ def benchmarks_page() -> str:
             f"`{record['lock']}`" if record["lock"] else "none",
             "ships" if ships else "older",
             ", ".join(f"[{raw}](results/{raw})" for raw in record.get("raw", ())) or "in the page",
-            ", ".join(note for mark, note in NOTES.items() if mark in text) or "-",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
