@@ -73,7 +73,7 @@ class LayoutConfig:
     hold_s: float = 60.0  # how long a chosen layout is kept at least
     margin: float = 0.02  # least gain of splitting a mixed pool or mixing a split one, as a share of the requests
     too_slow: float = 0.02  # share of the requests for which steps must take too long before a mixed pool is split
-    least_base: float = 0.3  # share of the tightest SLO that a step without requests takes; below, no split
+    least_base: float = 0.4  # share of the tightest SLO that a step without requests takes; below, no split
     tightest: float = 0.05  # share of the requests that may have a tighter SLO than that one
     shift: float = 0.03  # least gain where the pool is split already: what waits moves to engines that are full
     least_stated: float = 0.5  # share of the requests whose SLO the client states; below, the pool is mixed
