@@ -48,6 +48,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "eval prediction": ("--data FILE", "train"),
     "replay": ("FILE", "load"),
     "compare": ("", "load"),
+    "label": ("FILE out.parquet", "load"),
     "calibrate": ("http://127.0.0.1:9", "load"),
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hmas.mesh.cli import PARTS
-from tests.package.commands import COMMANDS, RUNS, arguments, every_command
+from tests.package.commands import COMMANDS, RUNS, arguments
 from tests.package.conftest import Installed
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
@@ -49,10 +49,6 @@ def run(installed: Installed, command: Sequence[str], env: dict[str, str] | None
 def runs(installed: Installed, commands: Sequence[Sequence[str]]) -> list[Ended]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda command: run(installed, command), commands))
-
-
-def test_every_command_is_tried() -> None:
-    assert every_command() == set(COMMANDS)
 
 
 def test_every_command_works_or_names_its_extra(base: Installed, tmp_path: Path) -> None:
