@@ -1,7 +1,7 @@
 """The orders of Fig. 7 and of later systems, each over the same engines behind one queue.
 
 An order gives a waiting call its rank; the least goes first. `JobKnowledge` is what an order may know: profiles of jobs
-that ended before the run, and what engines take for a token. The oracles read the truth and have it in their names.
+that have ended, and what engines take for a token. The oracles read the truth and have it in their names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -71,12 +71,16 @@ def history(jobs: Iterable[SimJob]) -> Iterable[tuple[int, list[DoneStage]]]:
 
 
 class JobKnowledge:
-    """What is known before a run: Eq. 8's medians over `before`, and the engines' profile."""
+    """What is known: Eq. 8's medians over `before` and over the jobs that have ended, and the engines' profile."""
 
     def __init__(self, before: Iterable[SimJob], profile: EngineProfile, engines: int) -> None:
         self.profile, self.engines = profile, engines
         self._table = JobProfiles(JobProfilesConfig(table=True))
-        for template, stages in history(before):
+        self.learn(before)
+
+    def learn(self, jobs: Iterable[SimJob]) -> None:
+        """Takes jobs into account that have ended."""
+        for template, stages in history(jobs):
             self._table.learn(template, stages)
 
     def remaining_s(self, call: WaitingCall) -> float:
@@ -118,6 +122,7 @@ class JobOrder:
 
     def ended(self, state: JobState) -> None:
         """Notes that a job has ended."""
+        self.knowledge.learn([state.job])
 
 
 class Clairvoyant(JobOrder):
@@ -189,6 +194,7 @@ class WorkingSet(JobOrder):
         return True
 
     def ended(self, state: JobState) -> None:
+        super().ended(state)
         self._active.pop(state.job.id, None)
 
 

@@ -19,8 +19,7 @@ ENGINES = 8
 SYSTEM = "hmas"
 WORKLOADS = ("mix", "burst", "azure_2023_conv")
 LOADS = (1.1, 1.4)
-SHAPES = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 4), (8, 4), (1, 8), (4, 8), (8, 8))
-STALE_SHAPES = ((2, 1), (8, 1), (8, 8))
+WORKERS, GATEWAYS = (1, 2, 4, 8), (1, 4, 8)
 STALE_S = 3.0  # between two reports of a load in the rows with stale news, instead of one second
 
 
@@ -53,19 +52,16 @@ class ManyCell:
 
 
 def cells(seeds: Iterable[int], seconds: float) -> list[ManyCell]:
-    """Returns all runs, those of one seed before those of the next, the largest meshes first."""
+    """Returns all runs, those of one seed before those of the next."""
     return [
         ManyCell(workload=kind, load=load, seconds=seconds, seed=seed, workers=workers, gateways=gateways, stale=stale)
         for seed in seeds
-        for workers, gateways, stale in sorted(_shapes(), key=lambda shape: (shape[:2] != (1, 1), -shape[0], -shape[1]))
+        for workers in WORKERS
+        for gateways in GATEWAYS
+        for stale in (False, True)
         for load in LOADS
         for kind in WORKLOADS
     ]
-
-
-def _shapes() -> list[tuple[int, int, bool]]:
-    stale = [(workers, gateways, True) for workers, gateways in STALE_SHAPES]
-    return [(workers, gateways, False) for workers, gateways in SHAPES] + stale
 
 
 def measure(cell: ManyCell, rate_rps: float, data: Path) -> dict[str, Any]:

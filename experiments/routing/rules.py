@@ -63,6 +63,13 @@ class LeastOutstandingRule(Rule):
         return min(workers, key=lambda w: (w.requests, w.last_sent))
 
 
+class LeastBacklog(Rule):
+    """The choice of the gateway where it knows no prompt (`Routing.choose`)."""
+
+    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+        return min(workers, key=lambda w: (w.predicted_backlog_s, w.requests, w.last_sent))
+
+
 class SessionHash(Rule):
     """Rendezvous hashing of the session that the client names."""
 
@@ -180,10 +187,11 @@ def _score(session: str, worker: str) -> bytes:
     return blake2b(f"{session} {worker}".encode(), digest_size=8).digest()
 
 
-HMAS, EXACT = "hmas", "exact index, no lag (oracle)"
+HMAS, EXACT, LEAST_BACKLOG = "hmas", "exact index, no lag (oracle)", "least backlog"
 RULES: dict[str, type[Rule] | None] = {
     "round robin": RoundRobinRule,
     "least outstanding": LeastOutstandingRule,
+    LEAST_BACKLOG: LeastBacklog,
     "session hash": SessionHash,
     "bounded rendezvous": BoundedRendezvous,
     "prefix only": PrefixOnly,
