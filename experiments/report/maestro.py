@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -139,6 +140,14 @@ def goals_of(rows: Sequence[Row], caches: bool) -> list[Goal]:
     return goals
 
 
+def alike(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Returns the pairs of systems that keep exactly the same jobs at every point."""
+    kept = defaultdict[str, dict[Point, float]](dict)
+    for row in rows:
+        kept[row.system][row.workload, row.load] = row.job_goodput
+    return [(one, other) for one, other in combinations(kept, 2) if kept[one] == kept[other]]
+
+
 def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: float, out: Path) -> list[Path]:
     """Writes `maestro.md` and `maestro.json` into `out` and returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
@@ -173,6 +182,7 @@ def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: floa
     ]
     text = render(
         Path(__file__).with_name("maestro.md.j2"),
+        alike=alike(rows),
         profile=PROFILE,
         sequences=SEQUENCES,
         engines=ENGINES,

@@ -97,7 +97,10 @@ def test_the_page_says_which_goals_were_missed(tmp_path: Path) -> None:
     assert not reached["H-MAS ≥ 0.9 of the bound at 1.4"]
     assert not reached["H-MAS's forecast is worth more than Eq. 8's medians at 1.4 and 2"]
     page, facts = write_page(found, 60.0, tmp_path)
-    assert "**no**" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "**no**" in text
+    assert "`thunderagent` kept as many jobs as `continuum`" in text
+    assert "`maestro` kept as many" not in text
     rows = json.loads(facts.read_text(encoding="utf-8"))
     assert {row["workload"] for row in rows if row["paper"]} == {
         f"applications-batch-{STRESS_BATCH:g}{suffix}" for suffix in ("", "+cache")
