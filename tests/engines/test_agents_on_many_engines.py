@@ -15,6 +15,7 @@ import pytest
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, word_tokens
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
+from tests.engines.figures import note
 from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
@@ -23,6 +24,7 @@ SIZE = (256, 4)  # hidden size and layers: computing a prompt takes most of a ca
 BLOCK, BLOCKS, CONTEXT = 32, 430, 8_192
 JOBS, AT_ONCE = 8, 5  # of each model
 LOOPS = Loops(seed=3, stages=7, system=(700, 900), user=(60, 90), tool=(350, 550), answer=(8, 16), pause_s=0.3)
+RUNS = 2  # by each balancer, in turn
 GOAL = 0.7
 
 
@@ -108,7 +110,7 @@ async def test_jobs_find_more_in_the_caches_than_by_least_outstanding(
     args = [arg for servers in engines.values() for each in servers for arg in ("--engine", each.url)]
     with start_mesh(tmp_path, *args) as mesh:
         async with client_of(mesh.url) as client:
-            for run in range(2):
+            for run in range(RUNS):
                 await reset()
                 async with DirectClients(engines) as direct:
                     calls = await both({name: LeastOutstanding(c).create for name, c in direct.items()}, loops)
@@ -119,6 +121,8 @@ async def test_jobs_find_more_in_the_caches_than_by_least_outstanding(
     mesh_s, least_s = (min(took for took, _ in found[each]) for each in ("mesh", "least"))
     print(f"\njob time p50: {mesh_s / least_s:.2f} of least outstanding (goal {GOAL}; told, because it is a time)")
     mesh_share, least_share = (sum(share for _, share in found[each]) for each in ("mesh", "least"))
+    note("job_time", mesh_s / least_s)
+    note("computed", (RUNS - mesh_share) / (RUNS - least_share))
     assert mesh_share > least_share
 
 

@@ -16,6 +16,7 @@ from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promis
 from tests.engines.conftest import started
 from tests.engines.engine_server import free_port
 from tests.engines.environment import EngineEnvironment
+from tests.engines.figures import note
 from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
@@ -158,7 +159,9 @@ async def test_emulated_engines_find_as_much_in_their_caches(mesh: Any, loops: L
         calls = await jobs(client.chat.completions.create, loops, range(200, 210), 3, "few-")
     await learn_promises(mesh, calls)
     told("agents that fit", calls)
-    assert abs(excess_of_emulated(calls)) <= 0.02
+    excess = excess_of_emulated(calls)
+    note("excess", excess)
+    assert abs(excess) <= 0.02
 
 
 async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:
@@ -166,7 +169,10 @@ async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loo
         calls = await jobs(client.chat.completions.create, loops, range(JOBS), AT_ONCE, "job-")
     await learn_promises(mesh, calls)
     kept = told("by feedback alone", calls)
-    assert abs(excess_of_emulated(calls)) <= PRESSED  # who comes first decides what is displaced
+    excess = excess_of_emulated(calls)
+    note("excess_pressed", excess)
+    note("kept", kept)
+    assert abs(excess) <= PRESSED  # who comes first decides what is displaced
     assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
     print(f"\nkept: {kept:.1%} (goal 95 %)")
     assert kept >= 0.90  # which calls meet in an engine is the machine's matter
@@ -193,6 +199,7 @@ async def test_no_promise_outlives_a_reset_of_the_cache(mesh: Any, engines: Sequ
     late = max((c.sent_s - at_s for c in stale), default=0.0)
     print(f"\nreset: {len(firsts)} jobs went on, {len(stale)} had a wrong promise, the last {late:.2f} s after it")
     told("over a reset", calls)
+    note("stale_s", late)
     assert len(firsts) >= 5, "most had ended before the reset"
     assert late <= 2 * STALE_S
 
@@ -221,6 +228,7 @@ async def test_promises_are_kept_under_pressure_with_counted_events(followed: An
     kept = told("with counted events", calls)
     assert any(c.cached < c.prompt_tokens // 3 for c in calls if not c.name.endswith("-0")), "there was no pressure"
     print(f"\nkept: {kept:.1%} (goal 99 %)")
+    note("kept_by_events", kept)
     assert kept >= 0.97  # as above
 
 
