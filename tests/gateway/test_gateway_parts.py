@@ -1,9 +1,13 @@
 """Model directory, journal, settings."""
 
+from io import StringIO
+
 import orjson
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
+from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.job import LinkedBy, Stage
 from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.gateway.agent.directory import ModelCard, ModelDirectory
@@ -14,6 +18,7 @@ from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.tenants.terms import ServiceTier
+from hmas.mesh.why import render_why
 from tests.gateway.gateway_script import heartbeat, request
 
 
@@ -78,6 +83,19 @@ def test_the_journal_tells_the_job_and_the_stage_of_a_request() -> None:
     asked.stage = Stage(job="00ff", index=2, parent="r0", linked=LinkedBy.PREFIX)
     told = orjson.loads(timeline_json(asked, "g1"))["job"]
     assert told == {"job": "00ff", "index": 2, "parent": "r0", "linked": "prefix"}
+
+
+def test_the_route_is_told_with_the_seconds_at_each_worker_and_shown() -> None:
+    asked = exchange("r1", "c1")
+    asked.route = RouteChosen("r1", "b", ("b", "a"), (0.5, 0.25), (0.125, 1.0), (0.0, 2.0), (512, 0))
+    timeline = orjson.loads(timeline_json(asked, "g1"))
+    assert [(r["worker"], r["chosen"], r["cached_tokens"], r["total_s"]) for r in timeline["route"]] == [
+        ("b", True, 512, 0.625), ("a", False, 0, 3.25)
+    ]  # fmt: skip
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(render_why(timeline))
+    shown = console.export_text()
+    assert ["b", "yes", "512", "0.5", "0.125", "0", "0.625"] in [line.split() for line in shown.splitlines()]
 
 
 def test_the_stages_of_a_job_are_told_with_what_was_promised_and_what_was_cached() -> None:
