@@ -19,7 +19,7 @@ TEMPLATE = Path(__file__).with_name("jobs_on_vllm.md.j2")
 Round = dict[str, float]
 
 
-class Figure(NamedTuple):
+class RoundFigure(NamedTuple):
     """What is measured in each round, and how it is told and judged; None: there is no goal for it."""
 
     words: str
@@ -29,13 +29,15 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "kept": Figure("promises kept by feedback alone", "{:.1%}".format, "≥ 95 %", lambda x: x >= 0.95),
-    "kept_by_events": Figure("promises kept with counted events", "{:.1%}".format, "≥ 99 %", lambda x: x >= 0.99),
-    "stale_s": Figure("last wrong promise after a reset of the caches", "{:.2f} s".format, "≤ 2 s", lambda x: x <= 2.0),
-    "excess": Figure("emulated hits over real ones", "{:+.1%}".format, "± 2 %", lambda x: abs(x) <= 0.02),
-    "excess_pressed": Figure("the same under pressure", "{:+.1%}".format, "± 2 %", lambda x: abs(x) <= 0.02),
-    "job_time": Figure("job time p50 over least outstanding's", "{:.2f}".format, "≤ 0.7", lambda x: x <= 0.7),
-    "computed": Figure("prompt tokens computed over least outstanding's", "{:.2f}".format),
+    "kept": RoundFigure("promises kept by feedback alone", "{:.1%}".format, "≥ 95 %", lambda x: x >= 0.95),
+    "kept_by_events": RoundFigure("promises kept with counted events", "{:.1%}".format, "≥ 99 %", lambda x: x >= 0.99),
+    "stale_s": RoundFigure(
+        "last wrong promise after a reset of the caches", "{:.2f} s".format, "≤ 2 s", lambda x: x <= 2.0
+    ),
+    "excess": RoundFigure("emulated hits over real ones", "{:+.1%}".format, "± 2 %", lambda x: abs(x) <= 0.02),
+    "excess_pressed": RoundFigure("the same under pressure", "{:+.1%}".format, "± 2 %", lambda x: abs(x) <= 0.02),
+    "job_time": RoundFigure("job time p50 over least outstanding's", "{:.2f}".format, "≤ 0.7", lambda x: x <= 0.7),
+    "computed": RoundFigure("prompt tokens computed over least outstanding's", "{:.2f}".format),
 }
 
 
