@@ -6,10 +6,23 @@ from dataclasses import asdict
 from pathlib import Path
 
 from experiments.jobs_linking import GATEWAYS, REPEATS, LinkRow
+from experiments.report.goal import Goal
 from experiments.report.template import render
-from hmas_loadgen.workflows.recorded import BFCL, TAU_BENCH, Workflow
+from hmas_loadgen.workflows.recorded import BFCL, TAU_BENCH, WHO_AND_WHEN, Workflow
 
+JUDGED = ("jobs start", f"with repeats, {GATEWAYS} gateways, which tell")  # how the cases begin that have goals
+LEAST_F1 = {TAU_BENCH: 0.99, BFCL: 0.99, WHO_AND_WHEN: 0.9}
+NAMED = "with repeats, the client names the job"
 GENERATED = "\n<!-- Written by `python -m experiments jobs-linking`; do not edit. -->\n"
+
+
+def goals(found: Sequence[LinkRow]) -> list[Goal]:
+    """Returns what was aimed at, with the F1 that came."""
+    least = [(row, LEAST_F1[row.corpus]) for row in found if row.case.startswith(JUDGED)]
+    least += [(row, 1.0) for row in found if row.case == NAMED]
+    return [
+        Goal(f"{row.corpus}, {row.case}: F1 at least {goal:g}", f"{row.f1:.4f}", row.f1 >= goal) for row, goal in least
+    ]
 
 
 def write_page(
@@ -26,6 +39,7 @@ def write_page(
         repeats=REPEATS,
         gateways=GATEWAYS,
         seed=seed,
+        goals=[goal.line for goal in goals(found)],
         cells=[(r.case, r.corpus, r.requests, r.links, r.found, f"{r.f1:.4f}", f"{r.equal_f1:.4f}") for r in found],
         bfcl=len(first),
         twins=sum(first.count(message) > 1 for message in first),

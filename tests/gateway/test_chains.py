@@ -82,6 +82,7 @@ def test_a_form_without_an_answer_has_no_chain() -> None:
         ([(b"x-claude-code-session-id", b"s-2")], "s-2"),
         ([(b"x-dynamo-session-id", b"s-3")], "s-3"),
         ([(b"session_id", b"s-4")], "s-4"),
+        ([(b"session-id", b"s-8")], "s-8"),
         ([(b"x-session-affinity", b"s-5")], "s-5"),
         ([(b"x-smg-routing-key", b"s-6")], "s-6"),
         ([(b"x-hmas-job", b"not a name"), (b"x-session-id", b"s-7")], "s-7"),
