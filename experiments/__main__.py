@@ -320,8 +320,8 @@ def regulator(
 @app.command()
 def fast(
     out: Out = RESULTS,
-    seeds: Seeds = 3,
-    seconds: Annotated[float, typer.Option(min=20.0, help="Seconds of each run.")] = 150.0,
+    seeds: Seeds = 5,
+    seconds: Annotated[float, typer.Option(min=20.0, help="The most seconds of a run.")] = 600.0,
     processes: Processes = 1,
     cells: Cells = Path("out/sim-cells"),
     data: Data = None,

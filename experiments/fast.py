@@ -23,17 +23,18 @@ GOAL_LIGHT_TTFT = 1.1  # of plain FCFS's median, where the load is light
 
 @dataclass(frozen=True, slots=True)
 class FastSetting:
-    """A kind of workload at a rate in requests per second; `file` names a trace. `light`: at about 0.8 λ*, where nobody
-    need wait for long."""
+    """A kind of workload at a rate in requests per second, for `seconds` unless the whole experiment is shortened;
+    `file` names a trace. `light`: at about 0.8 λ*, where nobody need wait for long."""
 
     kind: str
     rate_rps: float
     file: str = ""
     light: bool = False
+    seconds: float = 150.0
 
-    def spec(self, seconds: float, data: Path | None) -> WorkloadSpec:
+    def spec(self, most_s: float, data: Path | None) -> WorkloadSpec:
         file = str(data / self.file) if data and self.file else self.file
-        return WorkloadSpec(kind=self.kind, duration_s=seconds, stated=True, file=file).labelled(data)
+        return WorkloadSpec(kind=self.kind, duration_s=min(most_s, self.seconds), stated=True, file=file).labelled(data)
 
     @property
     def name(self) -> str:
@@ -44,20 +45,27 @@ class FastSetting:
         return GOAL_BURST_TTFT if self.kind == "burst" else GOAL_TTFT
 
 
+CONV, CODE = "traces/azure_2023_conv.csv.gz", "traces/azure_2023_code.csv.gz"
+MOONCAKE, SERVEGEN = "traces/mooncake_fast25_conversation.csv.gz", "traces/servegen_m-mid_client_rates.csv.gz"
 SETTINGS = (
     FastSetting("mix", 28.6),
     FastSetting("mix", 36.4),
     FastSetting("burst", 11.0),
-    FastSetting("semantic", 21.0),
-    FastSetting("trace", 26.0, "traces/azure_2023_conv.csv.gz"),
-    FastSetting("trace", 2.4, "traces/mooncake_fast25_conversation.csv.gz"),
-    FastSetting("trace", 2.9, "traces/azure_2023_code.csv.gz"),
-    FastSetting("trace", 90.0, "traces/servegen_m-mid_client_rates.csv.gz"),
+    FastSetting("semantic", 24.0),
+    FastSetting("drift", 14.7),
+    FastSetting("shift", 25.7),
+    FastSetting("stress", 12.6),
+    FastSetting("trace", 26.0, CONV),
+    FastSetting("trace", 2.4, MOONCAKE, seconds=600.0),
+    FastSetting("trace", 2.9, CODE, seconds=600.0),
+    FastSetting("trace", 90.0, SERVEGEN, seconds=90.0),
     FastSetting("mix", 20.8, light=True),
-    FastSetting("trace", 16.0, "traces/azure_2023_conv.csv.gz", light=True),
-    FastSetting("trace", 1.3, "traces/mooncake_fast25_conversation.csv.gz", light=True),
-    FastSetting("trace", 1.9, "traces/azure_2023_code.csv.gz", light=True),
-    FastSetting("trace", 59.0, "traces/servegen_m-mid_client_rates.csv.gz", light=True),
+    FastSetting("burst", 6.5, light=True),
+    FastSetting("semantic", 16.0, light=True),
+    FastSetting("trace", 16.0, CONV, light=True),
+    FastSetting("trace", 1.3, MOONCAKE, light=True, seconds=600.0),
+    FastSetting("trace", 1.9, CODE, light=True, seconds=600.0),
+    FastSetting("trace", 59.0, SERVEGEN, light=True, seconds=90.0),
 )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.figures import lines
-from experiments.report.markdown import name_of, page, verdict
+from experiments.report.markdown import VARIANTS, name_of, page, verdict
 from experiments.report.results import CellResults
 from hmas.sim.sources import WorkloadSpec
 
@@ -134,7 +134,7 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     for spec, load in results.settings():
         shares = {s: results.share_of_bound(spec, load, s).mean for s in results.experiment.systems}
         if all(share == share for share in shares.values()):
-            rival = max(sorted(shares.keys() - set(OURS)), key=lambda s: shares[s])
+            rival = max(sorted(shares.keys() - {*OURS, *VARIANTS}), key=lambda s: shares[s])
             rounded = {s: round(shares[s], 4) for s in (rival, *OURS) if s in shares}
             best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
     wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
@@ -148,7 +148,7 @@ def _ahead(results: CellResults, ours: str) -> list[str]:
     over the seeds: which one leads by most, and by how many points."""
     told = []
     for spec, load in results.settings():
-        others = [s for s in results.experiment.systems if s not in OURS]
+        others = [s for s in results.experiment.systems if s not in {*OURS, *VARIANTS}]
         leads = {s: results.lead(spec, load, s, ours, "score", "goodput_rate") for s in others}
         beyond = {s: lead for s, lead in leads.items() if lead.count > 1 and lead.mean > lead.spread}
         if beyond:

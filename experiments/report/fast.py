@@ -21,7 +21,7 @@ def write_page(rows: Sequence[FastRow], seconds: float, out: Path) -> list[Path]
         profile=PROFILE,
         engines=ENGINES,
         chunk_tokens=CHUNK_TOKENS,
-        seconds=seconds,
+        seconds=", ".join(f"{s:g}" for s in sorted({min(seconds, row.setting.seconds) for row in rows})),
         bounds=length_bounds.told(run.bounds for row in rows for runs in row.runs.values() for run in runs),
         settings=[_figures(row, system) for row in rows for system in SYSTEMS],
         pairs=[_pair(row) for row in rows],

@@ -29,9 +29,10 @@ NAMES = {
     "hmas-deadline": "H-MAS, by deadline alone",
     "hmas-plugin": "H-MAS with the vLLM plug-in",
 }
+ESG = "hmas-esg"  # the default with its switch for ESG
 FCFS = "vllm", "fixed-fcfs"  # plain FCFS, without the mesh and in it
 # Variants of the default profile: shown, but not counted as rivals of it.
-VARIANTS = frozenset({"hmas-plugin", "hmas-esg"})
+VARIANTS = frozenset({"hmas-plugin", ESG})
 
 
 def name_of(system: str) -> str:
@@ -80,7 +81,11 @@ def esg_trades(results: CellResults) -> EsgTrades:
         settings += 1
         if esg.mean < 1.0:
             points = 100.0 * results.lead(spec, load, HMAS, fcfs, "score", "goodput_rate").mean
-            told.append(f"{spec.name} at {load:g}: {100.0 * (esg.mean - 1.0):.1f} % for {points:+.1f} points")
+            words = f"{spec.name} at {load:g}: {100.0 * (esg.mean - 1.0):.1f} % for {points:+.1f} points"
+            switched = results.ratio(spec, load, ESG, fcfs, "score", "esg_rate") if ESG in systems else None
+            if switched is not None and switched.count:
+                words += f", with the switch {100.0 * (switched.mean - 1.0):+.1f} %"
+            told.append(words)
     return EsgTrades(settings, told)
 
 

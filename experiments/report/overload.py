@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.report.comparison import HEADER, rows_of
-from experiments.report.markdown import VARIANTS, name_of, page
+from experiments.report.markdown import ESG, VARIANTS, name_of, page
 from experiments.report.results import CellResults, Value
 from hmas.laws.scoring import jain_index
 from hmas.sim.sources import WorkloadSpec
@@ -16,7 +16,7 @@ from hmas.sim.systems import HMAS
 
 GOAL = 0.95  # share of the upper bound that the default should reach
 NOTHING = Value(float("nan"), 0.0, 0)
-ESG, PLUGIN = "hmas-esg", "hmas-plugin"
+PLUGIN = "hmas-plugin"
 
 
 def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
