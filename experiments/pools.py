@@ -133,7 +133,12 @@ OF_TWO_KINDS = (
     StaticSplit(111, 1), StaticSplit(124, 1), StaticSplit(134, 1), StaticSplit(90, 1, True), StaticSplit(100, 1, True),
     StaticSplit(111, 1, True), StaticSplit(124, 1, late=True),
 )  # fmt: skip
-OF_FOUR_AND_FOUR = (StaticSplit(124, 4), StaticSplit(100, 4, True), StaticSplit(111, 4))
+OF_FOUR_AND_FOUR = (
+    StaticSplit(124, 4), StaticSplit(100, 4, True), StaticSplit(111, 4), StaticSplit(111, 3), StaticSplit(124, 3),
+    StaticSplit(124, 5), StaticSplit(111, 3, True), StaticSplit(111, 5, True),
+)  # fmt: skip
+# The slow engine is the last one, which serves the lax class.
+OF_SLOW = (StaticSplit(100, 1), StaticSplit(111, 2), StaticSplit(134, 2))
 CASES = (
     PoolCase(name="one A100 and one H100", kinds=((H100, 1), (A100, 1)), splits=OF_TWO_KINDS),
     PoolCase(name="one engine", kinds=((A100, 1),)),
@@ -147,9 +152,9 @@ CASES = (
         seconds=LARGEST_S,
         times=4,
     ),
-    PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT[:2], seconds=LARGE_S),
+    PoolCase(name="eight engines", kinds=((A100, 8),), workers=8, splits=OF_EIGHT, seconds=LARGE_S),
     *(
-        PoolCase(name=name, kinds=((A100, 2), (A100, 1)), workers=workers, slowness=slowness)
+        PoolCase(name=name, kinds=((A100, 2), (A100, 1)), workers=workers, splits=OF_SLOW, slowness=slowness)
         for name, slowness in (("three engines, one twice as slow", 2.0), ("three engines, one thrice as slow", 3.0))
         for workers in (1, 3)
     ),

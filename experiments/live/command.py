@@ -17,11 +17,12 @@ Say = Callable[[str], None]
 def parsed(
     argv: list[str] | None, prog: str, description: str | None, *, rate_rps: float, scored_s: float, seeds: int
 ) -> argparse.Namespace:
-    """Reads `rate`, `seconds`, `seeds` and `out` from the command line; the others are their defaults."""
+    """Reads `rate`, `seconds`, `seeds`, `pages_only` and `out` from the command line; the others are their defaults."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--rate", type=float, default=rate_rps, help="mean requests per second")
     parser.add_argument("--seconds", type=float, default=scored_s, help="scored seconds of each run")
     parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds, from 1 on")
+    parser.add_argument("--pages-only", action="store_true", help="run nothing; write the page from its figures")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
     return parser.parse_args(argv)
 

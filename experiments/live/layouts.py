@@ -5,26 +5,31 @@ writes a page about it."""
 import asyncio
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
+
 from experiments.live.command import Say, carried_out, parsed
 from experiments.live.measure import samples
+from experiments.report.goal import Goal
 from experiments.report.template import percent, render
-from hmas.engine.core.profile import builtin_profile
+from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.mesh.compare.engines import read_lag, reset_lag
 from hmas.mesh.compare.runs import DRAIN_S, Replay, direct_target, mesh_target
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.supervisor import Mesh
+from hmas.sim.experiment import chunked
 from hmas.sim.sources import WorkloadSpec, build
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
 
 PROFILE, ENGINES = "llama2-70b-a100x4", 2
+CHUNK_TOKENS = 1024  # per step, as on the page about regimes
 CAPACITY_RPS = 3.72  # λ* of these engines under plain FCFS, by docs/results/regimes.md
 CHOSEN, MIXED, DIRECT = "chosen", "mixed", "direct"
 LAYOUTS = {CHOSEN: "auto", MIXED: "mixed"}
@@ -55,6 +60,17 @@ class LayoutRun:
     reasons: tuple[str, ...]
 
 
+def engine_profile() -> EngineProfile:
+    return chunked(builtin_profile(PROFILE), CHUNK_TOKENS)
+
+
+def profile_text() -> str:
+    """Returns the profile as a file that the engine reads."""
+    profile = engine_profile()
+    body: dict[str, Any] = {name: getattr(profile, name) for name in ("source", "model", "hardware", "card_gb")}
+    return yaml.safe_dump({PROFILE: body | {"cost": asdict(profile.cost), "limits": asdict(profile.limits)}})
+
+
 def trace_of(setup: LayoutSetup, seed: int) -> Trace:
     """Returns the requests that the simulator offers for this seed, with the SLOs that their clients state."""
     seconds = setup.warmup_s + setup.scored_s
@@ -69,7 +85,7 @@ def trace_of(setup: LayoutSetup, seed: int) -> Trace:
             tenant=each.request.tenant,
             importance=each.request.importance,
         )
-        for each in workload.fitting(builtin_profile(PROFILE)).requests
+        for each in workload.fitting(engine_profile()).requests
     ]
     return Trace(name="mix", rows=tuple(rows), span_s=seconds)
 
@@ -77,18 +93,20 @@ def trace_of(setup: LayoutSetup, seed: int) -> Trace:
 async def measure(setup: LayoutSetup, folder: Path, say: Say) -> list[LayoutRun]:
     """Runs every system for each seed, one after another; each seed begins with another one."""
     systems, found = (CHOSEN, MIXED, DIRECT), []
+    profile = folder / "profile.yaml"
+    await asyncio.to_thread(profile.write_text, profile_text(), encoding="utf-8")
     for turn, seed in enumerate(setup.seeds):
         for system in (*systems[turn % 3 :], *systems[: turn % 3]):
-            found.append(run := await _run(setup, system, seed, folder / f"{system}-{seed}"))
+            found.append(run := await _run(setup, system, seed, profile, folder / f"{system}-{seed}"))
             say(f"{system}, seed {seed}: {run.on_time:.1%} on time, {run.classes} classes {' '.join(run.reasons)}")
     return found
 
 
-async def _run(setup: LayoutSetup, system: str, seed: int, folder: Path) -> LayoutRun:
+async def _run(setup: LayoutSetup, system: str, seed: int, profile: Path, folder: Path) -> LayoutRun:
     env = {"HMAS_LAYOUT": LAYOUTS.get(system, "mixed")}
     options = MeshOptions(
-        port=0, data_dir=folder, replay=True, log_level="error", profile=PROFILE, emulated=ENGINES, workers=1,
-        extra_env=env,
+        port=0, data_dir=folder, replay=True, log_level="error", profile=str(profile), emulated=ENGINES,
+        workers=1, extra_env=env,
     )  # fmt: skip
     mesh = await Mesh(options).__aenter__()
     try:
@@ -123,8 +141,6 @@ def write_page(setup: LayoutSetup, runs: Sequence[LayoutRun], out: Path) -> list
     page, facts = out / "live-layouts.md", out / "live-layouts.json"
     document: dict[str, Any] = {"setup": asdict(setup), "runs": [asdict(run) for run in runs]}
     facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    rates = {(run.system, run.seed): run.on_time for run in runs}
-    orders = {seed: sorted(LAYOUTS | {DIRECT: ""}, key=lambda s: -rates[s, seed]) for seed in setup.seeds}
     text = render(
         Path(__file__).with_name("layouts.md.j2"),
         setup=setup,
@@ -132,12 +148,29 @@ def write_page(setup: LayoutSetup, runs: Sequence[LayoutRun], out: Path) -> list
         capacity=CAPACITY_RPS,
         profile=PROFILE,
         rows=[_row(system, [run for run in runs if run.system == system]) for system in (CHOSEN, MIXED, DIRECT)],
-        orders=[f"seed {seed}: {', '.join(order)}" for seed, order in orders.items()],
-        alike=len({tuple(order) for order in orders.values()}) == 1,
+        tokens=CHUNK_TOKENS,
+        goals=[goal.line for goal in goals(setup, runs)],
         invalid=[f"{run.system}, seed {run.seed}: {'; '.join(run.reasons)}" for run in runs if run.reasons],
     )
     page.write_text(text, encoding="utf-8")
     return [page, facts]
+
+
+def goals(setup: LayoutSetup, runs: Sequence[LayoutRun]) -> list[Goal]:
+    """Returns what is asked of the seeds whose runs are all valid, and what came; None: no seed has only valid runs."""
+    by = {(run.system, run.seed): run for run in runs}
+    bad = {run.seed for run in runs if run.reasons}
+    valid = [{s: by[s, seed] for s in (CHOSEN, MIXED, DIRECT)} for seed in setup.seeds if seed not in bad]
+
+    def goal(words: str, holds: Callable[[dict[str, LayoutRun]], bool]) -> Goal:
+        met = sum(map(holds, valid))
+        return Goal(words, f"in {met} of {len(setup.seeds)} seeds", met == len(setup.seeds) if valid else None)
+
+    return [
+        goal("Chosen ahead of mixed", lambda of: of[CHOSEN].on_time > of[MIXED].on_time),
+        goal("Mixed ahead of direct", lambda of: of[MIXED].on_time > of[DIRECT].on_time),
+        goal("ESG of chosen at least direct's", lambda of: of[CHOSEN].esg_rate >= of[DIRECT].esg_rate),
+    ]
 
 
 def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
@@ -158,6 +191,11 @@ def main(argv: list[str] | None = None) -> int:
         argv, "python -m experiments.live.layouts", __doc__,
         rate_rps=default.rate_rps, scored_s=default.scored_s, seeds=len(default.seeds),
     )  # fmt: skip
+    if args.pages_only:
+        kept = json.loads((args.out / "live-layouts.json").read_text(encoding="utf-8"))
+        setup = LayoutSetup(**kept["setup"] | {"seeds": tuple(kept["setup"]["seeds"])})
+        write_page(setup, [LayoutRun(**run | {"reasons": tuple(run["reasons"])}) for run in kept["runs"]], args.out)
+        return 0
     setup = LayoutSetup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
 
     async def measured(folder: Path, say: Say) -> Iterable[Path]:

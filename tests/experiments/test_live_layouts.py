@@ -1,0 +1,55 @@
+"""The page about layouts, live: the engines are those of the page in virtual time; an invalid run proves nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.live.layouts import (
+    CHOSEN,
+    CHUNK_TOKENS,
+    DIRECT,
+    MIXED,
+    PROFILE,
+    LayoutRun,
+    LayoutSetup,
+    engine_profile,
+    goals,
+    main,
+    profile_text,
+    write_page,
+)
+from hmas.engine.core.profile import parse_profiles
+
+
+def run(system: str, seed: int, on_time: float) -> LayoutRun:
+    return LayoutRun(
+        system=system, seed=seed, on_time=on_time, esg_rate=100.0, ttft_p50_s=0.1, classes=2, lag_p99_s=0.01, reasons=()
+    )
+
+
+SETUP = LayoutSetup(seeds=(1, 2))
+RUNS = [run(s, seed, rate) for seed in (1, 2) for s, rate in ((CHOSEN, 0.9), (MIXED, 0.7), (DIRECT, 0.5))]
+
+
+def test_the_engines_compute_as_many_tokens_a_step_as_in_virtual_time() -> None:
+    (profile,) = parse_profiles(profile_text()).values()
+    assert profile == replace(engine_profile(), fit=profile.fit)
+    assert profile.name == PROFILE
+    assert profile.limits.max_num_batched_tokens == CHUNK_TOKENS
+
+
+def test_goals_are_met_only_by_all_seeds_and_by_valid_runs() -> None:
+    assert [goal.met for goal in goals(SETUP, RUNS)] == [True, True, True]
+    worse = [replace(r, on_time=0.6) if (r.system, r.seed) == (CHOSEN, 2) else r for r in RUNS]
+    assert [goal.met for goal in goals(SETUP, worse)] == [False, True, True]
+    invalid = [replace(r, reasons=("late",)) if r.seed == 1 else r for r in RUNS]
+    assert [goal.met for goal in goals(SETUP, invalid)] == [False, False, False]
+    assert [goal.met for goal in goals(SETUP, [replace(r, reasons=("late",)) for r in RUNS])] == [None] * 3
+
+
+def test_the_page_is_written_again_from_its_figures(tmp_path: Path) -> None:
+    page, _ = write_page(SETUP, RUNS, tmp_path)
+    text = page.read_text()
+    page.unlink()
+    assert main(["--pages-only", "--out", str(tmp_path)]) == 0
+    assert page.read_text() == text
+    assert "Chosen ahead of mixed: in 2 of 2 seeds: met" in text
