@@ -303,18 +303,36 @@ def regulator(
 ) -> None:
     """Measures what each part of Statera is worth where memory, time per token or compute is short, and writes the
     page. If interrupted, give the command again: finished runs are kept. Without --data, no trace is run."""
-    from experiments.regulator import all_cells, courses, rows_of, search_cells, winner_cells
-    from experiments.report.regulator import write_page
+    from experiments.regulator import (
+        ablation_rows,
+        all_cells,
+        courses,
+        rows_of,
+        runs_of,
+        search_cells,
+        searches,
+        winner_cells,
+    )
+    from experiments.report.regulator import RegulatorStudy, write_page
 
     store, folder, numbers = CellStore(cells), data_folder(data), range(1, seeds + 1)
     wanted = [*all_cells(numbers, seconds, folder), *search_cells(folder)]
     if not pages_only:
         execute_cells(wanted, store, processes, _counted)
         execute_cells(winner_cells(store, numbers, seconds, folder), store, processes, _counted)
-    wanted += winner_cells(store, numbers, seconds, folder)
-    missing = sum(store.get(cell) is None for cell in wanted)
-    rows = rows_of(store, numbers, seconds, folder)
-    _told(write_page(rows, courses(store, numbers, seconds, folder), seconds, missing, out))
+    winners = winner_cells(store, numbers, seconds, folder)
+    finished = [store.get(cell) for cell in dict.fromkeys([*wanted, *winners])]
+    study = RegulatorStudy(
+        rows=rows_of(store, numbers, seconds, folder),
+        courses=courses(store, numbers, seconds, folder),
+        ablation=ablation_rows(store, numbers, seconds, folder),
+        searches=searches(store, folder),
+        found=runs_of(store, all_cells(numbers, seconds, folder)),
+        seconds=seconds,
+        cpu_s=sum(run["cpu_s"] for run in finished if run is not None),
+        missing=sum(run is None for run in finished),
+    )
+    _told(write_page(study, out))
 
 
 @app.command()

@@ -10,21 +10,26 @@ from typing import Any
 from experiments.worth import Paired, paired
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import HMAS
+from hmas.sim.systems import FIXED_N_RUN, HMAS, PAPER
 
 CHUNK_TOKENS = 1024
 FROZEN, UNTIMED, MOVED = "hmas-frozen", "hmas-untimed", "hmas-moving"
 PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "two-lane-shared", "two-lane-slots")
-OTHERS = ("niyama",)
+OTHERS = ("vllm", "sglang", "lightllm", "niyama", "dynamo", "llm-d")
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
-FIXED = ("nrun-32", "nrun-48", "nrun-64")
+FIXED = (*(f"nrun-{n}" for n in FIXED_N_RUN), UNTIMED)  # the last is the engine's own limit
+# Table 2 of H-MAS: the published mesh without one component, in the regimes where memory or time per token is short.
+TABLE_2 = (PAPER, "no-two-lane", "frozen-statera", "no-meta", "rules-cognition")
 SEARCH_SEEDS = (101, 102)  # on which the best fixed N_run is searched; its row is of the other systems' seeds
 SEARCH_S = 150.0
 MEMORY = "memory short"
 DRIFT = "drift"
+LONG = "TPOT short for long"
+MEMORY_AND_TPOT = "memory and TPOT short"
+ABLATED = (MEMORY, LONG, MEMORY_AND_TPOT)  # regimes of `TABLE_2`, each at its first load
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
-PICTURED = (HMAS, UNTIMED, MOVED)  # systems whose regulation is drawn over time
+PICTURED = (HMAS, UNTIMED, MOVED, "hmas-seeking")  # systems whose regulation is drawn over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +51,8 @@ REGIMES = (
     LoadRegime(name=MEMORY, kind="semantic", kv_blocks=3000),
     LoadRegime(name=MEMORY, kind="burst", kv_blocks=2500),
     LoadRegime(name="TPOT short", profile="llama2-70b-a100x4"),
-    LoadRegime(name="TPOT short for long", profile="llama2-70b-a100x4", loads=(2.0, 1.4, 3.0), least_s=300.0),
-    LoadRegime(name="memory and TPOT short", profile="llama2-70b-a100x4", kv_blocks=1600),
+    LoadRegime(name=LONG, profile="llama2-70b-a100x4", loads=(2.0, 1.4, 3.0), least_s=300.0),
+    LoadRegime(name=MEMORY_AND_TPOT, profile="llama2-70b-a100x4", kv_blocks=1600),
     LoadRegime(name=DRIFT, kind="drift", kv_blocks=2500),
     LoadRegime(name="compute short"),
     LoadRegime(name="long contexts", kind="trace", file=TRACE),
@@ -87,9 +92,13 @@ def all_cells(seeds: Sequence[int], seconds: float, data: Path | None) -> list[C
         cell
         for seed in seeds
         for regime, load in settings(data)
-        for system in SYSTEMS
+        for system in SYSTEMS + (TABLE_2 if _ablated(regime, load) else ())
         for cell in cells_of(regime, load, system, (seed,), seconds, data)
     ]
+
+
+def _ablated(regime: LoadRegime, load: float) -> bool:
+    return regime.name in ABLATED and load == regime.loads[0]
 
 
 def search_cells(data: Path | None) -> list[Cell]:
@@ -104,13 +113,29 @@ def search_cells(data: Path | None) -> list[Cell]:
 def best_fixed(store: CellStore, regime: LoadRegime, load: float, data: Path | None) -> str | None:
     """Returns the fixed N_run, as a system, with the highest mean goodput rate over the seeds of the search; None while
     the search is not finished."""
+    means = search_means(store, regime, load, data)
+    return max(means, key=means.__getitem__) if means else None
+
+
+def search_means(store: CellStore, regime: LoadRegime, load: float, data: Path | None) -> dict[str, float]:
+    """Returns the mean goodput rate of each fixed N_run over the seeds of the search; nothing while it is not
+    finished."""
     means: dict[str, float] = {}
     for system in FIXED:
         runs = [store.get(cell) for cell in cells_of(regime, load, system, SEARCH_SEEDS, SEARCH_S, data)]
         if any(run is None for run in runs):
-            return None
+            return {}
         means[system] = fmean(run["score"]["goodput_rate"] for run in runs if run is not None)
-    return max(means, key=lambda system: means[system])
+    return means
+
+
+def searches(store: CellStore, data: Path | None) -> dict[str, dict[str, float]]:
+    """Returns the means of the finished searches by setting, in words."""
+    return {
+        f"{regime.name}, {regime.kind} at {load:g} λ*": means
+        for regime, load in settings(data)
+        if (means := search_means(store, regime, load, data))
+    }
 
 
 def winner_cells(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
@@ -127,7 +152,8 @@ def winner_cells(store: CellStore, seeds: Sequence[int], seconds: float, data: P
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegulatorRow:
     """What one system reached in one regime at one load (in λ*), means over the seeds, whose goodput rates are
-    `by_seed`. `behind_full` is the full mesh's goodput rate less this one's, seed by seed."""
+    `by_seed`. `behind_full` is the full mesh's goodput rate less this one's, seed by seed. `best_fixed`: it has the
+    fixed N_run that the search found best there."""
 
     regime: str
     profile: str
@@ -143,6 +169,7 @@ class RegulatorRow:
     outgrown: float | None
     by_seed: tuple[float, ...]
     behind_full: Paired
+    best_fixed: bool = False
 
 
 def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[RegulatorRow]:
@@ -182,6 +209,7 @@ def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path |
                     outgrown=sum(tally["outgrown"] for tally in tallies) / admitted if admitted else None,
                     by_seed=rates,
                     behind_full=paired(full, rates),
+                    best_fixed=system == fixed,
                 )
             )
     return rows
@@ -195,7 +223,7 @@ def regime_rows(rows: Sequence[RegulatorRow]) -> list[dict[str, Any]]:
     """Returns the rows in the form of `docs/results/regimes.json`."""
     return [
         {
-            "regime": row.regime if row.kv_blocks is None else f"{row.regime}, {row.kv_blocks} blocks",
+            "regime": f"{row.regime}, {'one engine' if row.kv_blocks is None else f'{row.kv_blocks} blocks'}",
             "profile": row.profile,
             "workload": row.workload,
             "load": row.load,
@@ -208,6 +236,51 @@ def regime_rows(rows: Sequence[RegulatorRow]) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AblationRow:
+    """The published mesh without one component in one regime: goodput rate, and what the whole one has more, seed by
+    seed."""
+
+    regime: str
+    workload: str
+    load: float
+    system: str
+    goodput_rate: float
+    behind_whole: Paired
+
+
+def ablation_rows(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[AblationRow]:
+    """Returns the rows of Table 2 in each regime of `ABLATED`, over the seeds that all its systems have finished."""
+    rows = []
+    for regime, load in settings(data):
+        if not _ablated(regime, load):
+            continue
+        runs = {s: list(map(store.get, cells_of(regime, load, s, seeds, seconds, data))) for s in TABLE_2}
+        whole = [n for n in range(len(seeds)) if all(each[n] is not None for each in runs.values())]
+        if not whole:
+            continue
+        rates = {s: _rates([run for n in whole if (run := each[n]) is not None]) for s, each in runs.items()}
+        workload = cells_of(regime, load, PAPER, seeds, seconds, data)[0].workload.name
+        rows += [
+            AblationRow(
+                regime=regime.name, workload=workload, load=load, system=system, goodput_rate=fmean(own),
+                behind_whole=paired(rates[PAPER], own),
+            )
+            for system, own in rates.items()
+        ]  # fmt: skip
+    return rows
+
+
+def runs_of(store: CellStore, cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
+    """Returns the finished runs of our systems."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        run = store.get(cell)
+        if run is not None and run.get("run", {}).get("topologies"):
+            found.setdefault(cell.system, []).append(run)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

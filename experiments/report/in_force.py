@@ -15,8 +15,11 @@ SHOWN = 3  # topologies of a system that are named
 def in_force(results: CellResults) -> str:
     """Returns a section with a row for each of our systems; empty if none of them was run."""
     found = results.ours()
-    if not found:
-        return ""
+    return f"\n### In force\n\n{in_force_of(found)}\n" if found else ""
+
+
+def in_force_of(found: Mapping[str, Sequence[Row]]) -> str:
+    """Returns the same as a paragraph and a table, of the runs by system."""
     header = ("ours", "runs", "N_run", "topologies (share of the time)", "switches", "divided by pace", "changes")
     rows = [_row(system, runs) for system, runs in found.items()]
     text = (
@@ -24,7 +27,7 @@ def in_force(results: CellResults) -> str:
         "nothing. Switches of topology and changes of layout are per run, in the mean; what is divided by pace gives "
         "classes of TPOT SLOs engines of their own."
     )
-    return f"\n### In force\n\n{text}\n\n{table(header, rows)}\n"
+    return f"{text}\n\n{table(header, rows)}"
 
 
 def _row(system: str, runs: Sequence[Row]) -> tuple[str, ...]:

@@ -61,12 +61,12 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
 
 
 def put_rows(found: Sequence[Mapping[str, Any]], out: Path) -> Path:
-    """Writes rows into `regimes.json` in the place of those of the same regimes, and returns its path. It has the
-    regimes of this page, which come first, and those of the regulator's."""
-    path = out / "regimes.json"
-    regimes, own = {row["regime"] for row in found}, {regime.name for regime in REGIMES}
+    """Writes rows into `regimes.json` in the place of those of the same page, and returns its path. It has the regimes
+    of this page, which come first, and those of the regulator's."""
+    path, own = out / "regimes.json", {regime.name for regime in REGIMES}
+    replaced = {row["regime"] in own for row in found}
     there = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    rows = [*(row for row in there if row["regime"] not in regimes), *found]
+    rows = [*(row for row in there if (row["regime"] in own) not in replaced), *found]
     rows.sort(key=lambda row: row["regime"] not in own)
     path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     return path

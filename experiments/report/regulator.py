@@ -1,14 +1,16 @@
 """Writes the page about what each part of Statera is worth."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from experiments.regulator import (
     CHUNK_TOKENS,
     DRIFT,
+    FIXED,
     FROZEN,
     LEAST_COST,
     MEMORY,
@@ -17,28 +19,76 @@ from experiments.regulator import (
     PARTS,
     REGIMES,
     UNTIMED,
+    AblationRow,
     Course,
     RegulatorRow,
     regime_rows,
 )
 from experiments.report.figures import lines
+from experiments.report.goal import Goal
+from experiments.report.in_force import in_force_of
 from experiments.report.regimes import put_rows
 from experiments.report.template import percent, render
-from hmas.sim.systems import HMAS
+from hmas.sim.systems import HMAS, PAPER
 
 WITHIN = 1.0  # points by which the full mesh should be behind the best fixed N_run at most
 GENERATED = "\n<!-- Written by `python -m experiments regulator`; do not edit. -->\n"
 
 
-def write_page(
-    rows: Sequence[RegulatorRow], courses: Sequence[Course], seconds: float, missing: int, out: Path
-) -> list[Path]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegulatorStudy:
+    """What the page is made of. `searches`: the mean goodput rate of each fixed N_run by setting; `found`: the finished
+    runs of our systems; `cpu_s`: processor time of all runs; `missing`: how many are not finished."""
+
+    rows: Sequence[RegulatorRow]
+    courses: Sequence[Course]
+    ablation: Sequence[AblationRow]
+    searches: Mapping[str, Mapping[str, float]]
+    found: Mapping[str, Sequence[dict[str, Any]]]
+    seconds: float
+    cpu_s: float
+    missing: int
+
+
+def goals(rows: Sequence[RegulatorRow]) -> list[Goal]:
+    """Returns what the issue of the regulator is judged by, from the rows: freezing costs where memory is short and
+    gains nowhere there, nobody is ahead there, and no fixed N_run is much better, nor as good under drift."""
+    short = [row for row in rows if row.regime == MEMORY]
+    frozen = [row for row in short if row.system == FROZEN]
+    fixed = [row for row in rows if row.best_fixed]
+    drift = [row for row in fixed if row.regime == DRIFT]
+    if not frozen:
+        return []
+    cost = 100.0 * fmean(row.behind_full.mean for row in frozen)
+    gains = [_told(row) for row in frozen if row.behind_full.mean < 0]
+    ahead = [_told(row) for row in short if row.system != HMAS and not row.best_fixed and _surely_ahead(row)]
+    better = [_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0]
+    level = [_told(row) for row in drift if not (row.behind_full.mean > 0 and not row.behind_full.noise)]
+    cut = [row for row in rows if row.kv_blocks is not None and row.system == FROZEN]
+    told = f"{cost:.1f} points; over all regimes with a cut memory {100 * fmean(r.behind_full.mean for r in cut):.1f}"
+    return [
+        Goal(f"{MEMORY}: freezing costs at least {LEAST_COST:g} points in the mean", told, cost >= LEAST_COST),
+        Goal(f"{MEMORY}: freezing gains in no setting", _listed(gains), not gains),
+        Goal(f"{MEMORY}: no other system is ahead by more than chance", _listed(ahead), not ahead),
+        Goal(
+            f"At most {WITHIN:g} point behind the best fixed N_run in every setting",
+            _listed(better),
+            not better if fixed else None,
+        ),
+        Goal(
+            f"{DRIFT}: ahead of the best fixed N_run by more than chance", _listed(level), not level if drift else None
+        ),
+    ]
+
+
+def _listed(found: Sequence[str]) -> str:
+    return "; ".join(found) or "none does otherwise"
+
+
+def write_page(study: RegulatorStudy, out: Path) -> list[Path]:
     """Writes `regulator.md`, `regulator.json`, its rows of `regimes.json` and the pictures into `out`, and returns the
     paths but those of the pictures."""
-    short = [row for row in rows if row.regime == MEMORY and row.system == FROZEN]
-    fixed = [row for row in rows if row.system.startswith("nrun-")]
-    ahead = [row for row in rows if row.regime == MEMORY and row.system != HMAS and not row.system.startswith("nrun-")]
-    drift = [row for row in fixed if row.regime == DRIFT]
+    rows, seconds = study.rows, study.seconds
     notable = [row for row in rows if abs(row.behind_full.mean) >= WITHIN / 100.0]
     seeds = sorted({len(row.by_seed) for row in rows})
     text = render(
@@ -46,19 +96,21 @@ def write_page(
         seconds=seconds,
         seeds=seeds,
         chunk_tokens=CHUNK_TOKENS,
-        missing=missing,
-        cost=100.0 * fmean(row.behind_full.mean for row in short) if short else None,
-        least=LEAST_COST,
-        ahead=[_told(row) for row in ahead if _surely_ahead(row)],
-        fixed=len(fixed),
+        missing=study.missing,
+        goals=[goal.line for goal in goals(rows)],
         within=WITHIN,
-        better=[_told(row) for row in fixed if row.behind_full.mean < -WITHIN / 100.0],
-        drift=[_told(row) for row in drift],
+        searched=FIXED,
+        searches=[
+            (setting, *(f"{means[system]:.3f}" for system in FIXED)) for setting, means in study.searches.items()
+        ],
+        ablation=[_ablated(row) for row in study.ablation],
+        in_force=in_force_of(study.found) if study.found else "",
+        cpu_h=study.cpu_s / 3600.0,
         untimed=[_told(row) for row in notable if row.system == UNTIMED],
         moved=[_told(row) for row in notable if row.system == MOVED],
         longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
         parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
-        pictures=_pictures(courses, out),
+        pictures=_pictures(study.courses, out),
         rows=[_cells(row) + ((str(len(row.by_seed)),) if len(seeds) > 1 else ()) for row in rows],
     )
     out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +150,8 @@ def _pictures(courses: Sequence[Course], out: Path) -> list[tuple[str, str]]:
             times = [float(row["at_s"]) for row in course.rows]
             for panel, columns in (
                 ("utilisation and band", ("utilisation", "band_low", "band_high")),
-                ("sequences", ("n_run", "running", "b_token", "queued")),
+                ("sequences", ("n_run", "running", "queued")),
+                ("tokens a step", ("b_token",)),
             ):
                 series = {name: (times, [float(row[name]) for row in course.rows]) for name in columns}
                 panels[f"{course.system}: {panel}"] = series
@@ -107,6 +160,14 @@ def _pictures(courses: Sequence[Course], out: Path) -> list[tuple[str, str]]:
         lines(path, panels, "s", legends=True)
         found.append((f"{regime.name}, {regime.kind} at {own[0].load:g} λ*", f"figures/{slug}"))
     return found
+
+
+def _ablated(row: AblationRow) -> tuple[str, ...]:
+    cost = f"{100 * row.behind_whole.mean:+.1f} ± {100 * row.behind_whole.half:.1f}"
+    return (
+        row.regime, row.workload, f"{row.load:g}", row.system, f"{row.goodput_rate:.3f}",
+        "" if row.system == PAPER else cost,
+    )  # fmt: skip
 
 
 def _cells(row: RegulatorRow) -> tuple[str, ...]:
