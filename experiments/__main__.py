@@ -1,7 +1,7 @@
 """`python -m experiments` runs the experiments and writes their pages of results."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -248,25 +248,33 @@ def slo_drift(
 @app.command(name="day")
 def a_day(
     out: Out = RESULTS,
-    seeds: Annotated[int, typer.Option(min=1, help="How many of the day's seeds, from the first on.")] = 3,
+    seeds: Seeds = 5,
     fixed_only: Annotated[bool, typer.Option("--fixed-only", help="Run the fixed topologies alone.")] = False,
     processes: Processes = 1,
     cells: Cells = Path("out/day-cells"),
     pages_only: PagesOnly = False,
 ) -> None:
-    """Runs a day of nine regimes under fixed topologies and with a meta controller that rehearses before it switches,
-    and writes the page. If interrupted, give the command again: finished runs are kept."""
-    from experiments.day import SEEDS, all_cells, code_of_day, compute
+    """Runs a day of nine regimes under fixed topologies and, on the first version of it that has a place for that, with
+    a meta controller that rehearses before it switches, and writes the page. Each seed takes about half an hour of one
+    core, and adaptation as much again. If interrupted, give the command again: finished runs are kept."""
+    from experiments.day import SEEDS, DayCell, adaptive_cells, code_of_day, compute, fixed_cells, judged_version
     from experiments.report.day import write_page
 
-    store = CellStore(cells, code_of_day)
-    wanted = all_cells(SEEDS[:seeds], adaptive=not fixed_only)
-    missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
-    with ProcessPoolExecutor(processes) as pool:
-        for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
-            typer.echo(f"{cell.system}, {cell.version} day, seed {cell.seed}")
-            store.put(cell, figures)
-    _told(write_page({cell: found for cell in wanted if (found := store.get(cell)) is not None}, out))
+    store, chosen = CellStore(cells, code_of_day), SEEDS[:seeds]
+
+    def filled(wanted: Sequence[DayCell]) -> dict[DayCell, dict[str, Any]]:
+        missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
+        with ProcessPoolExecutor(processes) as pool:
+            for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
+                typer.echo(f"{cell.system}, {cell.version} day, seed {cell.seed}")
+                store.put(cell, figures)
+        return {cell: run for cell in wanted if (run := store.get(cell)) is not None}
+
+    found = filled(fixed_cells(chosen))
+    version = judged_version(found, chosen)
+    if version is not None and not fixed_only:
+        found |= filled(adaptive_cells(version, chosen))
+    _told(write_page(found, version, out))
 
 
 @app.command(name="whatif-live")

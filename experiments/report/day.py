@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +25,7 @@ from experiments.day import (
     VERSIONS,
     DayCell,
     DayRow,
+    DaySummary,
     rows_of,
     summary_of,
 )
@@ -35,8 +36,9 @@ HOPELESS = 0.1  # where no topology has more on time, none can be told from anot
 GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
 
 
-def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]:
-    """Writes the page and its figures as JSON into `out`, and returns their paths. Compared are the seeds that every
+def write_page(found: Mapping[DayCell, dict[str, Any]], judged: str | None, out: Path) -> list[Path]:
+    """Writes the page and its figures as JSON into `out`, and returns their paths. `judged`: the version of the day on
+    which adaptation is judged, the first that has a place for it. Compared are the seeds that every
     fixed topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
     seeds, chosen = _chosen(found, FIRST)
     if not seeds:
@@ -64,7 +66,10 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
         days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
         harsher=[_harsher(found, name) for name in versions if name != FIRST],
         adapted=[told for name in versions if (told := _adapted(found, name)) is not None],
-        not_adapted=[name for name in versions if _adapted(found, name) is None],
+        judged=judged,
+        verdict=_conclusion(found, judged),
+        reach=None if judged is None else _reach(summary_of(rows_of(_chosen(found, judged)[1]))),
+        ahead=AHEAD,
     )
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / "day.md", out / "day.json"]
@@ -78,6 +83,12 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], out: Path) -> list[Path]
             "adaptive": summary.adaptive,
         },
         "seeds": seeds,
+        "judged": judged,
+        "harsher": {
+            name: {"rows": [asdict(r) for r in own], "summary": asdict(summary_of(own))}
+            for name in versions
+            if name != FIRST and (own := rows_of(_chosen(found, name)[1]))
+        },
         "switches": [
             each | {"version": name}
             for name in versions
@@ -106,13 +117,28 @@ def _harsher(found: Mapping[DayCell, dict[str, Any]], name: str) -> dict[str, An
     seeds, chosen = _chosen(found, name)
     rows = rows_of(chosen)
     summary = summary_of(rows)
-    table = {(row.regime, row.system): f"{row.goodput_rate:.3f}" for row in rows}
-    lines = [(r.name, *(table[r.name, system] for system in chosen), f"{100 * summary.losses[r.name]:.1f}")
-             for r in REGIMES]  # fmt: skip
+    load = VERSIONS[name].load
     return {
-        "name": name, "version": VERSIONS[name], "seeds": seeds, "summary": summary, "lines": lines,
-        "header": ("regime", *chosen, "best fixed of the day loses"),
+        "name": name, "version": VERSIONS[name], "seeds": seeds, "summary": summary,
+        "lines": [_line(r.name, load * r.load, rows, chosen, summary.losses) for r in REGIMES],
+        "header": ("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
     }  # fmt: skip
+
+
+def _reach(summary: DaySummary) -> float:
+    """Returns by how much the best topology of each regime is above the day's best fixed one, over the day."""
+    return summary.per_regime_best - summary.best_fixed
+
+
+def _conclusion(found: Mapping[DayCell, dict[str, Any]], judged: str | None) -> str:
+    """Returns whether adaptation earned its place, in words."""
+    if judged is None:
+        return "No version has a place for adaptation with all seeds, so it ships off."
+    if (told := _adapted(found, judged)) is None:
+        return f"On the {judged} day it was not run, so it is not judged; it ships off."
+    met = sum(verdict == "met" for *_, verdict in told["goals"])
+    off = "" if met == len(told["goals"]) else ": it ships off"
+    return f"On the {judged} day it meets {met} of {len(told['goals'])} goals{off}."
 
 
 def _switches(found: Mapping[DayCell, dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -132,7 +158,10 @@ def _adapted(found: Mapping[DayCell, dict[str, Any]], name: str) -> dict[str, An
     return {
         "name": name, "summary": summary, "goals": _goals(summary), "counts": _counts(switches),
         "misses": _misses(switches), "promises": _promises(switches),
-        "outcomes": [_outcome(each) for each in switches if each["kind"] == "outcome"],
+        "outcomes": _outcomes(switches),
+        "rehearsed": fmean(run["rehearsed_s"] for run in chosen[ADAPTIVE]) / (len(REGIMES) * VERSIONS[name].each_s),
+        "n_run": _span(run["n_run"] for run in chosen[ADAPTIVE]),
+        "divided": sum(any(span["topology"] != "mixed" for span in run["layouts"]) for run in chosen[ADAPTIVE]),
         "cpu_s": fmean(run["cpu_s"] for run in chosen[ADAPTIVE]),
     }  # fmt: skip
 
@@ -141,8 +170,10 @@ def _best(rows: Iterable[DayRow], regime: str) -> float:
     return max(row.goodput_rate for row in rows if row.regime == regime and row.system != ADAPTIVE)
 
 
-def _goals(summary: Any) -> list[tuple[str, str, str]]:
+def _goals(summary: DaySummary) -> list[tuple[str, str, str]]:
     """Returns goal, measured value and verdict."""
+    assert summary.adaptive is not None
+    assert summary.worst is not None
     closed = "there is no distance" if summary.closed is None else f"{100 * summary.closed:.0f} %"
     ahead = summary.adaptive - summary.best_fixed
     made = (
@@ -168,9 +199,33 @@ def _line(
     return (regime, f"{load:g}", f"{requests:.0f}", *told, f"{100 * losses[regime]:.1f}")
 
 
-def _outcome(each: Mapping[str, Any]) -> tuple[str, ...]:
-    told = [f"{100 * each[name]:+.1f}" for name in ("predicted", "observed")]
-    return (str(each["seed"]), f"{each['at_s']:.0f}", each["regime"], each["decision"], each["by"], *told)
+def _outcomes(switches: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Returns a line for each switch, with what was predicted and what came of it: the observed gain, after how many
+    seconds it was rolled back, or that another switch came before the outcome was known."""
+    lines = list[tuple[str, ...]]()
+    found = list(switches)
+    for n, each in enumerate(found):
+        if each["kind"] != "decided" or each["predicted"] is None:
+            continue
+        later = [x for x in found[n + 1 :] if x["seed"] == each["seed"]]
+        following = next((x for x in later if x["kind"] in ("outcome", "rolled_back", "decided")), None)
+        came = "the day ended"
+        if following is not None and following["kind"] == "outcome":
+            came = f"{100 * following['observed']:+.1f} points"
+        elif following is not None:
+            after_s = following["at_s"] - each["at_s"]
+            came = f"{'rolled back' if following['kind'] == 'rolled_back' else 'switched again'} after {after_s:.0f} s"
+        lines.append(
+            (str(each["seed"]), f"{each['at_s']:.0f}", each["regime"], each["decision"], each["by"],
+             f"{100 * each['predicted']:+.1f}", came)
+        )  # fmt: skip
+    return lines
+
+
+def _span(found: Iterable[Sequence[float]]) -> tuple[float, float, float]:
+    """Returns the least, the mean and the most of several runs' figures of that form."""
+    least, mean, most = zip(*found, strict=True)
+    return min(least), fmean(mean), max(most)
 
 
 def _misses(switches: Iterable[Mapping[str, Any]]) -> list[float]:

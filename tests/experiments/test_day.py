@@ -17,9 +17,11 @@ from experiments.day import (
     VERSIONS,
     DayCell,
     DayRow,
-    all_cells,
+    adaptive_cells,
     day,
     faults,
+    fixed_cells,
+    judged_version,
     rows_of,
     summary_of,
 )
@@ -32,7 +34,8 @@ BEST, OTHER = FIXED[0].value, FIXED[1].value
 
 def run_of(**on_time: float) -> dict[str, Any]:
     shares = dict.fromkeys(NAMES, 0.8) | {NAMES[int(name[1:])]: share for name, share in on_time.items()}
-    return {"on_time": shares, "requests": dict.fromkeys(NAMES, 100), "switches": [], "spans": [], "cpu_s": 30.0}
+    return {"on_time": shares, "requests": dict.fromkeys(NAMES, 100), "switches": [], "spans": [], "cpu_s": 30.0,
+            "layouts": [], "n_run": [16, 200.0, 256], "rehearsed_s": 243.0}  # fmt: skip
 
 
 def results(adaptive: dict[str, Any] | None = None, **other: float) -> dict[str, list[dict[str, Any]]]:
@@ -47,8 +50,8 @@ def test_there_are_nine_regimes_in_one_run_after_another() -> None:
         assert len(faults(version=version)) == 2
         assert all(fault.at_s % version.each_s == 0.0 for fault in faults(version=version))
         assert all(fault.until_s == fault.at_s + REGIME_S for fault in faults(version=version))
-    days = len(SEEDS) * len(VERSIONS) * (len(FIXED) + 1)
-    assert len({cell.key() for cell in all_cells(SEEDS, adaptive=True)}) == days
+    cells = [*fixed_cells(SEEDS), *(cell for version in VERSIONS for cell in adaptive_cells(version, SEEDS))]
+    assert len({cell.key() for cell in cells}) == len(SEEDS) * len(VERSIONS) * (len(FIXED) + 1)
 
 
 def test_harsher_days_have_more_requests_and_longer_pauses() -> None:
@@ -60,10 +63,10 @@ def test_harsher_days_have_more_requests_and_longer_pauses() -> None:
 
 def test_a_harsher_day_is_told_by_itself(tmp_path: Path) -> None:
     found = {DayCell(system=name, seed=11): run for name, (run,) in results().items()}
-    assert "### Harshest" not in write_page(found, tmp_path)[0].read_text()
+    assert "### Harshest" not in write_page(found, None, tmp_path)[0].read_text()
     for name, (run,) in results(r2=0.9, r3=0.9, r4=0.9).items():
         found[DayCell(system=name, seed=11, version="harshest")] = run
-    text = write_page(found, tmp_path)[0].read_text()
+    text = write_page(found, None, tmp_path)[0].read_text()
     assert "### Harshest: 1.7 times the load, 240 s between two regimes (seed 11)" in text
     assert f"in 3 of 9 regimes ({', '.join(NAMES[2:5])})." in text
 
@@ -102,37 +105,52 @@ def test_the_page_has_the_seeds_that_all_have_and_says_what_was_missed(tmp_path:
     found = {}
     for system, (run,) in results(run_of(r2=0.77), r5=0.9).items():
         found[DayCell(system=system, seed=11)] = run | ({"switches": [switch, *unclear]} if system == ADAPTIVE else {})
+    decided = switch | {"kind": "decided", "observed": None}
+    taken_back = [decided | {"at_s": 800.0}, decided | {"at_s": 831.0, "kind": "rolled_back", "predicted": None}]
+    found[DayCell(system=ADAPTIVE, seed=11)]["switches"] = [decided | {"at_s": 580.0}, switch, *taken_back, *unclear]
     found[DayCell(system=BEST, seed=12)] = run_of()
-    page, data = write_page(found, tmp_path)
+    page, data = write_page(found, None, tmp_path)
     text = page.read_text()
     assert "(11)" in text
-    assert "**So adaptation has no place on this day**" in text
+    assert "**So adaptation has no place on this day.**" in text
+    assert "**No version has a place for adaptation with all seeds, so it ships off.**" in text
     assert text.count("**missed**") == 3
-    assert "| 11 | 700 | bursts | edf | bandit | +5.0 | -1.0 |" in text
+    assert "| 11 | 580 | bursts | edf | bandit | +5.0 | -1.0 points |" in text
+    assert "| 11 | 800 | bursts | edf | bandit | +5.0 | rolled back after 31 s |" in text
+    assert "would have taken 10 % of one core" in text
     assert "no clear gain: 2 (there the best candidate had +1.5 points in the median, and at most +1.5)" in text
     assert "by 4.0 points in the median of 2 rehearsals" in text
     body = json.loads(data.read_text())
     assert set(body["summary"]) >= {"best_fixed", "per_regime_best", "adaptive"}
     assert set(body["rows"][0]) == {"regime", "system", "goodput_rate", "sd"}
     with pytest.raises(ValueError, match="no seed"):
-        write_page({cell: run for cell, run in found.items() if cell.system != BEST}, tmp_path)
+        write_page({cell: run for cell, run in found.items() if cell.system != BEST}, None, tmp_path)
 
 
-def test_adaptation_is_told_of_each_day_on_which_it_was_run(tmp_path: Path) -> None:
-    found = {DayCell(system=name, seed=11): run for name, (run,) in results().items()}
-    assert "Not run on first; so its goals are not measured." in write_page(found, tmp_path)[0].read_text()
-    switch = {"at_s": 1.0, "regime": NAMES[2], "kind": "outcome", "decision": "edf", "by": "llm", "reason": "x",
-              "predicted": 0.05, "observed": 0.04}  # fmt: skip
-    harsh = results(run_of(r2=0.9, r3=0.9, r4=0.9) | {"switches": [switch]}, r2=0.9, r3=0.9, r4=0.9)
-    for name, (run,) in harsh.items():
-        found[DayCell(system=name, seed=11, version="harsher")] = run
-    page, data = write_page(found, tmp_path)
+def test_adaptation_is_judged_on_the_first_day_that_has_a_place_for_it(tmp_path: Path) -> None:
+    seeds = SEEDS[:1]
+    found = {DayCell(system=name, seed=seeds[0]): run for name, (run,) in results().items()}
+    harsh = results(r2=0.9, r3=0.9, r4=0.9)
+    for version in ("harsher", "harshest"):
+        for name, (run,) in harsh.items():
+            found[DayCell(system=name, seed=seeds[0], version=version)] = run
+    assert judged_version(found, seeds) == "harsher"
+    assert judged_version(found, SEEDS[:2]) is None
+    assert "On the harsher day it was not run" in write_page(found, "harsher", tmp_path)[0].read_text()
+    switch = {"at_s": 1.0, "regime": NAMES[2], "kind": "decided", "decision": "edf", "by": "llm", "reason": "x",
+              "predicted": 0.05, "observed": None}  # fmt: skip
+    run = run_of(r2=0.9, r3=0.9, r4=0.9) | {"switches": [switch, switch | {"kind": "outcome", "observed": 0.04}]}
+    found[DayCell(system=ADAPTIVE, seed=seeds[0], version="harsher")] = run
+    page, data = write_page(found, "harsher", tmp_path)
     text = page.read_text()
-    assert "Not run on first with these seeds." in text
     assert "### Adapted: harsher day\n" in text
+    assert "**On the harsher day it meets 3 of 3 goals.** The best topology of each regime is 3.3 points above" in text
     assert text.count("| met |") == 3
-    assert "| 11 | 1 | bursts | edf | llm | +5.0 | +4.0 |" in text
-    assert [each["version"] for each in json.loads(data.read_text())["switches"]] == ["harsher"]
+    assert "| 41 | 1 | bursts | edf | llm | +5.0 | +4.0 points |" in text
+    body = json.loads(data.read_text())
+    assert {each["version"] for each in body["switches"]} == {"harsher"}
+    assert body["judged"] == "harsher"
+    assert set(body["harsher"]) == {"harsher", "harshest"}
 
 
 def test_a_cell_is_another_with_another_parameter() -> None:
