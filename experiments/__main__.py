@@ -282,16 +282,17 @@ def live_what_if(
     out: Out = RESULTS,
     seconds: Annotated[int, typer.Option(min=30, help="Seconds of traffic before and after each switch.")] = 60,
     most: Annotated[int, typer.Option(min=0, help="Make so many switches at most.")] = 20,
-    kept: Annotated[Path, typer.Option(help="File of the switches made so far.")] = Path("out/whatif-live.jsonl"),
+    cells: Annotated[Path, typer.Option(help="Folder of the switches made so far.")] = Path("out/whatif-live"),
 ) -> None:
     """Makes switches of topology on a running emulated mesh, compares what `hmas whatif` had foretold, and writes the
     page. A switch takes about three minutes. If interrupted, give the command again: what was made is kept."""
     from experiments.report.whatif_live import write_page
-    from experiments.whatif_live import carry_out, keep, missing, read, running
+    from experiments.whatif_live import carry_out, keep, kept_in, missing, read, running
 
+    kept = kept_in(cells, seconds)
     todo = list(missing(kept))[:most]
     if todo:
-        with running(kept.parent / "whatif-live") as (data_dir, url):
+        with running(cells / "mesh") as (data_dir, url):
             for i, run in enumerate(todo):
                 outcome = carry_out(run, data_dir, url, seconds, data_dir / f"load-{i}")
                 keep(kept, outcome)

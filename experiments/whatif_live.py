@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hmas.contracts.control import TopologyName
+from hmas.mesh.state import read_state
+from hmas.sim.provenance import WITH_MESH, source_digest
 
 HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
@@ -85,7 +87,10 @@ def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
                 if process.poll() is not None or time.monotonic() > until_s:
                     raise RuntimeError(f"the mesh did not start: see {data_dir / 'up.log'}")
                 time.sleep(0.1)
-            yield data_dir, json.loads((data_dir / "mesh.json").read_text())["gateway_url"]
+            state = read_state(data_dir)
+            # `hmas whatif` would simulate emulated engines by their own costs; of real ones it knows their pace alone.
+            replace(state, profile="").write(data_dir)
+            yield data_dir, state.gateway_url
         finally:
             process.send_signal(signal.SIGINT)
 
@@ -134,6 +139,11 @@ def _hmas(data_dir: Path, *args: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout)) if "--json" in args else {}
 
 
+def kept_in(folder: Path, seconds: int) -> Path:
+    """Returns the file of the switches that this code has made with so many seconds of traffic."""
+    return folder / f"{source_digest(WITH_MESH)}-{seconds}.jsonl"
+
+
 def read(path: Path) -> list[LiveOutcome]:
     """Returns the switches made so far; none if the file is not there."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -154,7 +164,8 @@ def keep(path: Path, outcome: LiveOutcome) -> None:
 
 
 def counted(outcomes: Iterable[LiveOutcome]) -> dict[str, int]:
-    """Returns how many switches were made, were foretold at all, were foretold right, and moved the share on time."""
+    """Returns how many switches were made, were foretold at all, were foretold right (an abstention is not right), and
+    moved the share on time."""
     made: Sequence[LiveOutcome] = list(outcomes)
     told = [each for each in made if not each.abstained]
     return {

@@ -5,10 +5,29 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from experiments.report.goal import Goal
 from experiments.report.template import render
 from experiments.whatif_live import MOVING, WITHIN, LiveOutcome, counted, plans
 
+RIGHT, MOVED = 18, 10
 GENERATED = "\n<!-- Written by `python -m experiments whatif-live`; do not edit. -->\n"
+
+
+def goals(outcomes: Sequence[LiveOutcome]) -> list[Goal]:
+    """Judges all switches together; None: some are still to be made."""
+    counts, whole = counted(outcomes), len(outcomes) == len(plans())
+    return [
+        Goal(
+            f"foretold within {100 * WITHIN:g} points in at least {RIGHT} of {len(plans())}",
+            f"{counts['right']}, abstained in {counts['made'] - counts['told']}",
+            counts["right"] >= RIGHT if whole else None,
+        ),
+        Goal(
+            f"the switch moves the share on time by {100 * MOVING:g} points in at least {MOVED}",
+            str(counts["moves"]),
+            counts["moves"] >= MOVED if whole else None,
+        ),
+    ]
 
 
 def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list[Path]:
@@ -18,12 +37,13 @@ def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list
         seconds=seconds,
         planned=len(plans()),
         counts=counted(outcomes),
+        goals=[goal.line for goal in goals(outcomes)],
         within=WITHIN,
         moving=MOVING,
         rows=[
             (
                 each.run, str(each.requests), f"{each.before:.3f}", f"{each.simulated:.3f}", f"{each.predicted:.3f}",
-                f"{each.after:.3f}", f"{100 * (each.predicted - each.after):+.1f}", "yes" if each.abstained else "",
+                f"{each.after:.3f}", f"{100 * (each.predicted - each.after):+.1f}", each.abstained,
             )
             for each in outcomes
         ],
