@@ -277,6 +277,34 @@ def a_day(
     _told(write_page(found, version, out))
 
 
+@app.command()
+def proposers(
+    out: Out = RESULTS,
+    seeds: Seeds = 5,
+    processes: Processes = 1,
+    cells: Cells = Path("out/proposer-cells"),
+    pages_only: PagesOnly = False,
+) -> None:
+    """Measures what it costs that the meta controller is badly advised, and writes the page. If interrupted, give the
+    command again: finished runs are kept."""
+    from experiments.day import code_of_day
+    from experiments.proposers import SEEDS, ProposerCell, cells_of, compute, finished, search_cells, worst_of
+    from experiments.report.proposers import write_page
+
+    store, chosen = CellStore(cells, code_of_day), SEEDS[:seeds]
+
+    def filled(wanted: Sequence[ProposerCell]) -> dict[ProposerCell, dict[str, Any]]:
+        missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
+        with ProcessPoolExecutor(processes) as pool:
+            for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
+                typer.echo(f"{cell.system}, seed {cell.seed}")
+                store.put(cell, figures)
+        return finished(store, wanted)
+
+    worst = worst_of(filled(search_cells()))
+    _told(write_page(filled(cells_of(worst, chosen)), worst, chosen, out))
+
+
 @app.command(name="whatif-live")
 def live_what_if(
     out: Out = RESULTS,
