@@ -25,6 +25,7 @@ from benchmarks.fidelity.speed import scaled
 from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factors
 from experiments.report.template import render
+from experiments.worth import paired
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.compare.commands import Comparison
 from hmas.mesh.compare.simulated import Turn, simulated
@@ -45,8 +46,8 @@ FLAGS = (
     "--num-gpu-blocks-override", str(BLOCKS), "--no-enable-prefix-caching",
 )  # fmt: skip
 # Each system by name, with its name in the simulator.
-PLAIN, SHIPPED, FULL, FROZEN = "plain vLLM", "mesh", "mesh, full", "mesh, frozen"
-SIMULATED = {PLAIN: "vllm", SHIPPED: "hmas", FULL: "hmas-moving", FROZEN: "hmas-frozen"}
+PLAIN, SHIPPED, MOVING, FROZEN = "plain vLLM", "mesh", "mesh, moving", "mesh, frozen"
+SIMULATED = {PLAIN: "vllm", SHIPPED: "hmas", MOVING: "hmas-moving", FROZEN: "hmas-frozen"}
 LOADS = (1.2, 1.4)
 FIRST_RPS = 4.5  # requests/s at which the search for λ* begins
 WARM_S, WARM_LOAD, WARM_SEED = 10.0, 0.5, 1000
@@ -94,7 +95,7 @@ class MemoryStudy:
         if len(self.runs()) == len(SIMULATED) * len(LOADS) * len(self._seeds):
             return
         with systems.vllm(ready(), folder / "engine", plugin=False, flags=FLAGS) as engine:
-            profile = self._calibrated(engine.url)
+            profile = await self._calibrated(engine)
             setting = await self._setting(engine, profile)
             for seed in self._seeds:
                 for system in SIMULATED:
@@ -115,24 +116,31 @@ class MemoryStudy:
     def _file(self, system: str, load: float, seed: int) -> Path:
         return self._work / f"{SIMULATED[system]}-{load:g}-{seed}.json"
 
-    def _calibrated(self, url: str) -> EngineProfile:
-        """Returns the profile that `hmas calibrate` fits to the engine."""
+    async def _calibrated(self, engine: VllmServer) -> EngineProfile:
+        """Returns the profile that `hmas calibrate` fits to the engine, whose pace is taken before and after it."""
         file = self._work / "profile.yaml"
         if not file.exists():
+            draft = file.with_suffix(".part")
             command = [
-                str(Path(sys.executable).with_name("hmas")), "calibrate", url, "--out", str(file), "--name", PROFILE,
-                "--max-batch", str(MAX_NUM_SEQS), "--max-num-seqs", str(MAX_NUM_SEQS),
+                str(Path(sys.executable).with_name("hmas")), "calibrate", engine.url, "--out", str(draft), "--name",
+                PROFILE, "--max-batch", str(MAX_NUM_SEQS), "--max-num-seqs", str(MAX_NUM_SEQS),
                 "--max-num-batched-tokens", str(systems.MAX_NUM_BATCHED_TOKENS), "--max-requests", "72",
             ]  # fmt: skip
-            subprocess.run(command, check=True)
+            before = await pace_of(engine)
+            await asyncio.to_thread(subprocess.run, command, check=True)
+            after = await pace_of(engine)
+            mean = SloFactors((before.ttft + after.ttft) / 2.0, (before.tpot + after.tpot) / 2.0)
+            (self._work / "pace.json").write_text(json.dumps(asdict(mean)))
+            draft.rename(file)
         (profile,) = parse_profiles(file.read_text()).values()
         return profile
 
     async def _setting(self, engine: VllmServer, profile: EngineProfile) -> MemorySetting:
-        """Sets the SLOs by the engine's pace, then the rate by λ* of plain vLLM under these SLOs."""
+        """Sets the SLOs by the engine's pace while it was calibrated, then the rate by λ* of plain vLLM under these
+        SLOs."""
         file = self._work / "setting.json"
         if not file.exists():
-            factors = await pace_of(engine)
+            factors = SloFactors(**json.loads((self._work / "pace.json").read_text()))
             rate_rps = self._args.rate or await self._capacity(profile, factors)
             file.write_text(json.dumps({"slo_factors": asdict(factors), "rate_rps": rate_rps}))
         return self.setting()
@@ -191,7 +199,7 @@ async def serving(system: str, engine: VllmServer, folder: Path) -> AsyncIterato
         return
     options = MeshOptions(
         port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=MAX_NUM_SEQS, data_dir=folder, replay=True,
-        log_level="error", extra_env={"HMAS_N_RUN_RULE": "band"} if system == FULL else {},
+        log_level="error", extra_env={"HMAS_N_RUN_RULE": "band"} if system == MOVING else {},
     )  # fmt: skip
     mesh = await Mesh(options, lambda name, line: print(name, line, flush=True)).__aenter__()
     statera = mesh.processes["statera"].pid
@@ -207,7 +215,7 @@ async def serving(system: str, engine: VllmServer, folder: Path) -> AsyncIterato
 
 
 def page(setting: MemorySetting, seconds: float, runs: list[MemoryRun]) -> str:
-    """Returns the page. Means are over the seeds that every system has at a load."""
+    """Returns the page. Means are over the seeds for which every system has a valid run at a load."""
     return render(
         TEMPLATE,
         setting=setting,
@@ -215,7 +223,8 @@ def page(setting: MemorySetting, seconds: float, runs: list[MemoryRun]) -> str:
         seeds=sorted({run.seed for run in runs}),
         rows=[(f"{load:g} λ*", name, f"{m:.3f}", f"{p:.3f}", f"{n:.0f}") for load, name, m, p, n in means(runs)],
         each=[_cells(run) for run in runs],
-        verdicts=verdicts(runs),
+        verdicts=[*differences(runs), *verdicts(runs)],
+        invalid=sum(not run.valid for run in runs),
         FLAGS=FLAGS,
         VERSION=VERSION,
     )
@@ -229,16 +238,46 @@ def _cells(run: MemoryRun) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def means(runs: list[MemoryRun]) -> list[tuple[float, str, float, float, float]]:
-    """Returns rows of load, system, measured and predicted goodput rate, and preemptions."""
-    found = []
+def whole(runs: list[MemoryRun]) -> dict[float, list[MemoryRun]]:
+    """Returns the runs of each load, of the seeds for which every system has a valid one."""
+    found = {}
     for load in LOADS:
-        for system in SIMULATED:
-            own = [run for run in runs if (run.load, run.system) == (load, system)]
-            if own:
-                rates = fmean(r.goodput_rate for r in own), fmean(r.predicted for r in own)
-                found.append((load, system, *rates, fmean(r.preemptions for r in own)))
+        own = [run for run in runs if run.load == load and run.valid]
+        seeds = set.intersection(*({run.seed for run in own if run.system == system} for system in SIMULATED))
+        if seeds:
+            found[load] = [run for run in own if run.seed in seeds]
     return found
+
+
+def means(runs: list[MemoryRun]) -> list[tuple[float, str, float, float, float]]:
+    """Returns rows of load, system, measured and predicted goodput rate, and preemptions, over the seeds for which
+    every system has a valid run."""
+    found = []
+    for load, valid in whole(runs).items():
+        for system in SIMULATED:
+            own = [run for run in valid if run.system == system]
+            rates = fmean(r.goodput_rate for r in own), fmean(r.predicted for r in own)
+            found.append((load, system, *rates, fmean(r.preemptions for r in own)))
+    return found
+
+
+def differences(runs: list[MemoryRun]) -> list[str]:
+    """Says of each load by how many points the mesh is ahead of the frozen one and of plain vLLM, seed by seed, and
+    whether plain vLLM preempts there: else memory is not short."""
+    lines = []
+    for load, valid in whole(runs).items():
+        rates = {system: [r.goodput_rate for r in valid if r.system == system] for system in SIMULATED}
+        told = []
+        for other in (FROZEN, PLAIN):
+            gain = paired(rates[SHIPPED], rates[other])
+            level = ", within chance" if gain.noise else ""
+            told.append(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f} points against {other}{level}")
+        preempted = fmean(run.preemptions for run in valid if run.system == PLAIN)
+        short = f"plain vLLM preempts {preempted:.0f} times a run"
+        if not preempted:
+            short = "**plain vLLM never preempts: memory is not short here**"
+        lines.append(f"{load:g} λ*, {len(rates[PLAIN])} seeds: the mesh {' and '.join(told)}; {short}.")
+    return lines
 
 
 def verdicts(runs: list[MemoryRun]) -> list[str]:

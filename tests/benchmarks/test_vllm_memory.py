@@ -1,21 +1,24 @@
 """The page of the vLLM that is short of memory, from made runs."""
 
+from dataclasses import replace
+
 from benchmarks.vllm.memory import (
     FROZEN,
-    FULL,
     LOADS,
+    MOVING,
     PLAIN,
     SHIPPED,
     SIMULATED,
     MemoryRun,
     MemorySetting,
+    differences,
     page,
     verdicts,
 )
 from hmas.mesh.compare.workload import SloFactors
 from hmas.sim.systems import system_names
 
-RATES = {PLAIN: 0.3, SHIPPED: 0.8, FULL: 0.82, FROZEN: 0.7}
+RATES = {PLAIN: 0.3, SHIPPED: 0.8, MOVING: 0.82, FROZEN: 0.7}
 
 
 def runs(**errors: float) -> list[MemoryRun]:
@@ -37,7 +40,7 @@ def test_each_system_has_its_like_in_the_simulator() -> None:
 
 def test_order_and_values_are_judged() -> None:
     right, _ = verdicts(runs(hmas=-0.01))
-    assert "mesh, full > mesh > mesh, frozen > plain vLLM: the same" in right
+    assert "mesh, moving > mesh > mesh, frozen > plain vLLM: the same" in right
     assert "Largest error of a value: -1.0 points (mesh; goal at most 5: holds)" in right
     wrong, _ = verdicts(runs(hmas_frozen=0.2))
     assert "another one. Largest error of a value: +20.0 points (mesh, frozen; goal at most 5: does not hold)" in wrong
@@ -45,9 +48,17 @@ def test_order_and_values_are_judged() -> None:
 
 
 def test_the_page_has_means_and_each_run() -> None:
-    other = [run for run in runs() if run.system == PLAIN]
-    text = page(MemorySetting(SloFactors(1.1, 0.5), 2.0), 60.0, [*runs(), *other])
+    text = page(MemorySetting(SloFactors(1.1, 0.5), 2.0), 60.0, runs())
     assert "| 1.2 λ* | plain vLLM | 0.300 | 0.300 | 7 |" in text
-    assert "| 1.4 λ* | 1 | mesh, full | 0.820 | 0.820 | 0.900 | 0.50 | 7 | × 1.25 | yes |" in text
+    assert "| 1.4 λ* | 1 | mesh, moving | 0.820 | 0.820 | 0.900 | 0.50 | 7 | × 1.25 | yes |" in text
     assert "**2.00 req/s**" in text
     assert "--num-gpu-blocks-override 160" in text
+
+
+def test_the_mesh_is_compared_seed_by_seed_where_all_runs_are_valid() -> None:
+    second = [replace(run, seed=2, goodput_rate=run.goodput_rate + 0.01) for run in runs()]
+    third = [replace(run, seed=3, goodput_rate=0.0, valid=run.system != FROZEN) for run in runs()]
+    line, _ = differences([*runs(), *second, *third])
+    assert line.startswith("1.2 λ*, 2 seeds: the mesh +10.0 ± 0.0 points against mesh, frozen and +50.0 ± 0.0 points")
+    assert "plain vLLM preempts 7 times a run" in line
+    assert "memory is not short here" in differences([replace(run, preemptions=0) for run in runs()])[0]
