@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
@@ -90,8 +90,7 @@ class Study:
         return page(self.scenario, profile, VERSION, traces[LOADS[0].name].name, runs, emulations, pairs)
 
     def _paired(self, profile: EngineProfile, name: str) -> EmulatedRun:
-        usual_s = median(self._calibrated_at(number).mean_s for number in range(self._args.runs))
-        factor = Probes(*self._store.probes_s(name)).mean_s / usual_s
+        factor = Probes(*self._store.probes_s(name)).mean_s / self._usual_s()
         return paired(profile, self._store.seen(name), factor)
 
     def _done(self, number: int) -> bool:
@@ -126,13 +125,22 @@ class Study:
     def _calibrated_at(self, number: int) -> Probes:
         return Probes(*json.loads(self._probes(number).read_text()))
 
+    def _usual_s(self) -> float:
+        """Returns the machine's time for the same work during the calibrations, in the median."""
+        return median(self._calibrated_at(number).mean_s for number in range(self._args.runs))
+
     def _points(self, number: int) -> Path:
         return self._calibration(number).with_suffix(".points.jsonl")
 
     def _profile(self) -> EngineProfile:
-        """Returns the engine profile fitted to the measurements of all rounds."""
+        """Returns the engine profile fitted to the measurements of all rounds, at the calibrations' usual speed."""
         (first,) = parse_profiles(self._calibration(0).read_text()).values()
-        points = [m for number in range(self._args.runs) for m in measurements_in(self._points(number))]
+        usual_s = self._usual_s()
+        points = [
+            m if m.seconds is None else replace(m, seconds=m.seconds * usual_s / self._calibrated_at(number).mean_s)
+            for number in range(self._args.runs)
+            for m in measurements_in(self._points(number))
+        ]
         return calibrated(PROFILE, first.source, points, first.limits).profile
 
     def _write(self, profile: EngineProfile) -> Path:
