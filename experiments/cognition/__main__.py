@@ -45,12 +45,14 @@ from hmas.prediction.training.measurements import (
     read,
 )
 from hmas.prediction.training.train import ForestRecipe, held_apart
+from hmas.sim.times import ModelTimes
 
 HELD_OUT_FILE, SIZES_FILE = "held_out.json", "sizes.json"
 LIVE_FILE = "live-prediction.json"
 LENGTHS_FILE = "cognition_lengths.csv"
 LENGTHS_HEADER = ("task", "tokens", "median", "p90")
 LEAST_PROMPTS = 30  # sources with fewer are shown, not averaged
+BATCH = 16  # requests, for which the time of a size's batch is taken to be as many times that of one in batches
 SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
 PARTS = ("latency", "perception", "prediction")
 Report = Callable[[str], None]
@@ -104,8 +106,11 @@ def _sizes(
         return {}
     rows = {row["layers"]: dict(row) for row in found["sizes"]}
     for other in map(ModelBackend, folder.glob("size-*") if folder is not None else ()):
-        runs = cognition_sim.served(other, test, rates_rps, {"trained": "shipped"})
-        rows[other.metadata["recipe"]["layers"]]["goodput_rates"] = [run.goodput_rate for run in runs]
+        row = rows[other.metadata["recipe"]["layers"]]
+        times = ModelTimes(((1, row["alone_mean_ms"] / 1e3), (BATCH, BATCH * row["batched_ms"] / 1e3)))
+        runs = cognition_sim.served(other, test, rates_rps, {"trained": "shipped"}, times)
+        row["goodput_rates"] = [run.goodput_rate for run in runs]
+        row["goodput_by_seed"] = [run.by_seed for run in runs]
     return {"sizes": list(rows.values())}
 
 

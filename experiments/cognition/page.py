@@ -7,10 +7,10 @@ from typing import Any
 from experiments.cognition.simulated import SEEDS
 from experiments.live.prediction_page import AFTER, GOALS
 from experiments.report.template import percent, render, table
+from experiments.worth import paired
 from hmas.perception.evaluation import THIN_TYPES
 
 LEAST_IN_TYPE, LEAST_IN_SOURCE = 60, 30  # prompts, from which on a type is judged and a source averaged
-CHANCE_POINTS = 1.0  # of goodput, that two sizes must differ by for it to count
 BAR = 40  # length in characters of a bar that stands for a share of 1
 RULE = "| --- "
 R2_HEADS = ("rows", "prefill", "decode", "tpot", "tpot, weighted", "latency")
@@ -43,6 +43,7 @@ def page(figures: dict[str, Any]) -> str:
         BAR=BAR,
         seeds=len(SEEDS),
         loads=sorted({run["load"] for run in perceived["served"]}),
+        worth=worth(perceived["served"]),
         why_size=why_size(perceived["sizes"], perceived["metadata"]["recipe"]["layers"])
         if "sizes" in perceived
         else "",
@@ -50,6 +51,23 @@ def page(figures: dict[str, Any]) -> str:
         RULE=RULE * (len(heads) + 3) + "|",
         THIN={str(kind) for kind in THIN_TYPES},
     )
+
+
+def worth(served: list[dict[str, Any]]) -> list[str]:
+    """Returns how far the trained perception is ahead of the others at each load, seed by seed."""
+    by = {(run["load"], run["estimator"]): run.get("by_seed") for run in served}
+    told = []
+    for load in sorted({load for load, _ in by}):
+        ours = by[load, "trained"]
+        gains = {name: paired(ours, rates) for (at, name), rates in by.items() if at == load and ours and rates}
+        words = [
+            f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f} against {name}{' (within chance)' if gain.noise else ''}"
+            for name, gain in gains.items()
+            if name != "trained"
+        ]
+        if words:
+            told.append(f"{load:g} λ*: the trained perception is {', '.join(words)} points.")
+    return told
 
 
 def why_size(sizes: list[dict[str, Any]], shipped: int) -> str:
@@ -65,10 +83,11 @@ def why_size(sizes: list[dict[str, Any]], shipped: int) -> str:
             f"{best['layers']} layers tell lengths better ({best['length_log_sd']:.3f} beside "
             f"{own['length_log_sd']:.3f}), for {best['batched_ms'] / own['batched_ms']:.1f} times the CPU time."
         )
-    if "goodput_rates" in own and least is not own:
-        gains = [100 * (a - b) for a, b in zip(own["goodput_rates"], least["goodput_rates"], strict=True)]
-        points = " and ".join(f"{gain:+.1f}" for gain in gains)
-        verb = "buys" if min(gains) > CHANCE_POINTS else "buys nothing beyond chance there"
+    if "goodput_by_seed" in own and "goodput_by_seed" in least and least is not own:
+        gains = [paired(a, b) for a, b in zip(own["goodput_by_seed"], least["goodput_by_seed"], strict=True)]
+        points = " and ".join(f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f}" for gain in gains)
+        sure = [gain for gain in gains if not gain.noise]
+        verb = "buys nothing beyond chance" if not sure else "buys" if min(g.mean for g in sure) > 0 else "costs"
         told.append(
             f"Beside the cheapest, {own['batched_ms'] - least['batched_ms']:.1f} ms more a request {verb}: "
             f"{points} points of goodput."

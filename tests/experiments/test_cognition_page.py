@@ -7,8 +7,10 @@ import pytest
 pytest.importorskip("catboost")  # evaluation refits cost models
 
 from experiments.cognition.__main__ import kept_figures
-from experiments.cognition.page import missed, why_size
+from experiments.cognition.page import missed, page, why_size, worth
 from hmas.prediction.models.catboost_model import CatBoostCostModel
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -72,13 +74,32 @@ def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
 
 
 def test_the_size_that_ships_is_held_against_the_best_and_the_cheapest() -> None:
-    small = {"layers": 1, "length_log_sd": 0.6, "batched_ms": 0.5, "goodput_rates": [0.9, 0.8]}
-    own = {"layers": 3, "length_log_sd": 0.5, "batched_ms": 1.5, "goodput_rates": [0.92, 0.85]}
-    large = {"layers": 6, "length_log_sd": 0.45, "batched_ms": 3.0, "goodput_rates": [0.92, 0.86]}
+    def size(layers: int, sd: float, ms: float, *rates: tuple[float, ...]) -> dict[str, Any]:
+        return {"layers": layers, "length_log_sd": sd, "batched_ms": ms} | ({"goodput_by_seed": rates} if rates else {})
+
+    small, large = size(1, 0.6, 0.5, (0.90, 0.91), (0.80, 0.82)), size(6, 0.45, 3.0)
+    own = size(3, 0.5, 1.5, (0.92, 0.93), (0.85, 0.87))
     told = why_size([small, own, large], 3)
     assert "6 layers tell lengths better (0.450 beside 0.500), for 2.0 times the CPU time" in told
-    assert "1.0 ms more a request buys: +2.0 and +5.0 points of goodput" in told
-    assert "buys nothing beyond chance there: +2.0 and +0.5" in why_size(
-        [small, own | {"goodput_rates": [0.92, 0.805]}], 3
-    )
+    assert "1.0 ms more a request buys: +2.0 ± 0.0 and +5.0 ± 0.0 points of goodput" in told
+    level = size(3, 0.5, 1.5, (0.92, 0.90), (0.80, 0.82))
+    assert "buys nothing beyond chance: +0.5" in why_size([small, level], 3)
+    assert "costs: -2.0" in why_size([small, size(3, 0.5, 1.5, (0.88, 0.89), (0.78, 0.80))], 3)
     assert "Of all sizes they tell lengths best" in why_size([small, own], 3)
+    assert "points" not in why_size([size(1, 0.6, 0.5), own], 3)  # the cheapest did not serve
+
+
+def test_what_perception_is_worth_is_told_seed_by_seed() -> None:
+    served = [
+        {"load": 1.4, "estimator": name, "by_seed": rates}
+        for name, rates in {"trained": (0.90, 0.92), "rules": (0.93, 0.95), "prior alone": (0.80, 0.94)}.items()
+    ]
+    (line,) = worth(served)
+    assert line.startswith("1.4 λ*: the trained perception is -3.0 ± 0.0 against rules, +4.0")
+    assert "against prior alone (within chance) points." in line
+    assert worth([{"load": 1.4, "estimator": "trained"}]) == []
+
+
+def test_the_page_can_be_written_from_what_is_published() -> None:
+    published = json.loads((RESULTS / "cognition.json").read_text(encoding="utf-8"))
+    assert "## Sizes of perception" in page(published)
