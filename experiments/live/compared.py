@@ -19,7 +19,7 @@ RUN = "make run"
 
 
 class Pair(NamedTuple):
-    """The figures of both sides, by the names of `hmas_loadgen.score.Score`, for one seed at one rate."""
+    """The figures of both sides, by the names of `hmas.laws.scoring.Score`, for one seed at one rate."""
 
     setting: str
     rate_rps: float

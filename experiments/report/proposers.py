@@ -56,7 +56,7 @@ def _loses(cost: Paired) -> bool:
 
 
 def write_page(found: Found, worst: str, seeds: Sequence[int], out: Path) -> list[Path]:
-    """Writes `proposers.md` and `proposers.json` into `out`, and returns their paths."""
+    """Writes the page and its figures as JSON into `out`, and returns their paths."""
     cost = costs(found, worst, seeds)
     runs = {system: [c for c in cells_of(worst, seeds) if c.system == system] for system in (HMAS, *cost)}
     text = render(
