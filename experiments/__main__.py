@@ -150,7 +150,7 @@ def worth(
     ),
     out: Out = RESULTS,
     seeds: Seeds = 5,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each workload at most.")] = 120.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each workload at most.")] = 1800.0,
     processes: Processes = 1,
     cells: Cells = Path("out/sim-cells"),
     data: Data = None,

@@ -1,6 +1,6 @@
 """Measures in simulation how often answers outgrow the length bound under which the fence admitted them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
@@ -13,6 +13,7 @@ from hmas.statera.agent.config import FenceConfig
 LEAST_IN_BUCKET = 1000  # requests, over all seeds, from which on a prompt-length bucket is judged
 # How far the share of outgrown bounds may be from epsilon: over a run, in a bucket, in a fifth but the first.
 ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH = 0.025, 0.05, 0.04
+SAME_LOAD = 0.02  # by which the requests of two runs may differ and be compared
 ALLOWED_LOSS = 0.005  # of the goodput rate, against the fence that was measured before
 
 
@@ -23,7 +24,8 @@ class FenceRow:
     `epsilon` among the prompt-length buckets with enough requests (None without any) and among the fifths of the run
     but the first; `worst_seed` is that of a single run. `at_grant` is the share that outgrew the bound of the grant,
     made without the tags that came after it. `unused_blocks` is the share of the reserved KV blocks that
-    answers never filled."""
+    answers never filled. `first_requests` and `first_goodput_rate` are those of the first seed alone, by which a
+    fence of one seed is compared."""
 
     workload: str
     load: float
@@ -37,15 +39,34 @@ class FenceRow:
     unused_blocks: float
     requests: int
     goodput_rate: float
+    first_requests: int = 0
+    first_goodput_rate: float | None = None
     commit: str = ""  # whose code computed it
+
+    def change_from(self, before: Mapping[str, Any]) -> float | None:
+        """Returns by how much the goodput rate is higher than that of a fence of one seed; None if that seed's run
+        admitted another number of requests, so that it had another load."""
+        if self.first_goodput_rate is None or before["seeds"] != 1:
+            return None
+        if abs(self.first_requests / before["requests"] - 1.0) > SAME_LOAD:
+            return None
+        return self.first_goodput_rate - float(before["goodput_rate"])
+
+    @property
+    def missed(self) -> str:
+        """Which shares are farther from epsilon than they should be, in words."""
+        goals = (
+            ("all of it", self.outgrown, ALLOWED),
+            ("worst bucket", self.worst_bucket, ALLOWED_IN_BUCKET),
+            ("worst fifth", self.worst_fifth, ALLOWED_IN_FIFTH),
+        )
+        far = [(name, x) for name, x, most in goals if x is not None and abs(x - self.epsilon) > most + 1e-9]
+        return ", ".join(f"{name} {100 * x:.1f} %" for name, x in far)
 
     @property
     def holds(self) -> bool:
         """Whether every share is as close to epsilon as it should be."""
-        pairs = (
-            (self.outgrown, ALLOWED), (self.worst_bucket, ALLOWED_IN_BUCKET), (self.worst_fifth, ALLOWED_IN_FIFTH)
-        )  # fmt: skip
-        return all(share is None or abs(share - self.epsilon) <= most + 1e-9 for share, most in pairs)
+        return not self.missed
 
 
 def runs_of(experiment: Experiment) -> list[Cell]:
@@ -93,6 +114,8 @@ def row_of(workload: str, load: float, found: Sequence[dict[str, Any]]) -> Fence
         unused_blocks=round(sum(p["unused_blocks"] for p in parts) / sum(p["reserved_blocks"] for p in parts), 4),
         requests=total[0],
         goodput_rate=round(fmean(figures["score"]["goodput_rate"] for figures in found), 4),
+        first_requests=seeds[0][0],
+        first_goodput_rate=round(found[0]["score"]["goodput_rate"], 4),
     )
 
 

@@ -5,7 +5,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from experiments.fence import ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH, ALLOWED_LOSS, LEAST_IN_BUCKET, FenceRow
+from experiments.fence import (
+    ALLOWED,
+    ALLOWED_IN_BUCKET,
+    ALLOWED_IN_FIFTH,
+    ALLOWED_LOSS,
+    LEAST_IN_BUCKET,
+    SAME_LOAD,
+    FenceRow,
+)
 from experiments.report.carried import merged, told
 from experiments.report.template import render
 from hmas.sim.experiment import Experiment
@@ -25,13 +33,17 @@ def write_page(found: Sequence[FenceRow], experiment: Experiment, out: Path) -> 
         out / BEFORE
     ).exists() else {}  # fmt: skip
     rows = [(row, before.get((row.workload, row.load))) for row in found]
-    losses = [(then["goodput_rate"] - row.goodput_rate, row) for row, then in rows if then is not None]
+    changes = {(r.workload, r.load): r.change_from(then) for r, then in rows if then is not None}
+    losses = [(-change, row) for row, _ in rows if (change := changes.get((row.workload, row.load))) is not None]
     text = render(
         Path(__file__).with_name("fence.md.j2"),
         experiment=experiment,
         rows=rows,
         broken=[row for row in found if not row.holds],
         compared=len(losses),
+        others=sum(change is None for change in changes.values()),
+        changes=changes,
+        SAME_LOAD=SAME_LOAD,
         lost=[(100.0 * lost, row) for lost, row in sorted(losses, key=lambda pair: -pair[0]) if lost > ALLOWED_LOSS],
         most_lost=100.0 * max((lost for lost, _ in losses), default=0.0),
         carried=told(found, now),
