@@ -44,7 +44,7 @@ def goals(pairs: list[Pair]) -> list[Goal]:
         return Goal(words, f"in {sum(met)} of {len(met)} runs", all(met) if met else None)
 
     return [
-        goal(f"{RUN}: goodput rate at least {GOODPUT:.0%}", [p.mesh["goodput_rate"] >= GOODPUT for p in run]),
+        goal(f"{RUN}: goodput rate at least {100 * GOODPUT:g} %", [p.mesh["goodput_rate"] >= GOODPUT for p in run]),
         goal(f"{RUN}: median TTFT at most {TTFT_S:g} s", [p.mesh["ttft_p50_s"] <= TTFT_S for p in run]),
         goal("goodput rate at least the engines' alone", [_more(p, "goodput_rate") for p in pairs]),
         goal("ESG at least the engines' alone, overloaded", [_more(p, "esg_rate") for p in late]),

@@ -52,7 +52,8 @@ class Setup:
 class LiveRun:
     """One run. Shares are of the requests offered in it: `on_time` and `completed` of those after the warm-up; of all
     `answered` (by cognition), `by_catboost` (their costs), `tags` by source, and `by_prior` by reason. `errors` are the
-    medians of |log(predicted / measured)| by model and cost. `reasons` say why the run is invalid."""
+    medians of |log(predicted / measured)| by model and cost. `perception_mb` is the memory of its process at the end.
+    `reasons` say why the run is invalid."""
 
     perception: str
     seed: int
@@ -68,6 +69,7 @@ class LiveRun:
     by_prior: dict[str, float]
     errors: dict[str, float]
     perception_cpu_s: float
+    perception_mb: float
     engine_lag_p99_s: float
     reasons: tuple[str, ...]
 
@@ -166,12 +168,9 @@ async def _run(setup: Setup, name: str, seed: int, folder: Path) -> LiveRun:
         by_catboost=by_label(told["prediction"], ANSWERS, "model").get("catboost", 0.0) / offered,
         tags={source: count / offered for source, count in perceived.items()},
         by_prior={reason: count / offered for reason, count in left.items()},
-        errors={
-            f"{labels['model']} {labels['cost']}": value
-            for metric, labels, value in told["prediction"]
-            if metric == "hmas_prediction_error" and value == value
-        },
+        errors=prediction_errors(told["prediction"]),
         perception_cpu_s=sum(value for metric, _, value in told["perception"] if metric == "process_cpu_seconds_total"),
+        perception_mb=max(v for metric, _, v in told["perception"] if metric == "process_resident_memory_bytes") / 1e6,
         engine_lag_p99_s=lag.p99_s,
         reasons=(*result.reasons, *late),
     )  # fmt: skip
@@ -185,6 +184,15 @@ def samples(state: MeshState, service: str) -> list[Sample]:
     with urllib.request.urlopen(state.ops_request(f"{state.ops_urls[service]}/metrics"), timeout=10) as reply:
         families = text_string_to_metric_families(reply.read().decode())
         return [(s.name, dict(s.labels), s.value) for family in families for s in family.samples]
+
+
+def prediction_errors(found: list[Sample]) -> dict[str, float]:
+    """Returns what the prediction service tells of its errors, by "model cost"."""
+    return {
+        f"{labels['model']} {labels['cost']}": value
+        for metric, labels, value in found
+        if metric == "hmas_prediction_error" and value == value
+    }
 
 
 def by_label(found: list[Sample], metric: str, label: str) -> dict[str, float]:

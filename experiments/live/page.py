@@ -7,11 +7,14 @@ from statistics import mean
 from typing import Any
 
 from experiments.live.measure import LiveResults
+from experiments.live.prediction_page import BUSY
+from experiments.report.goal import Goal
 from experiments.report.template import percent, render
 from hmas.laws.slo import DEFAULT_IMPORTANCE
 
 CAPACITY_RPS = 6.8  # of two engines `tiny-emulated` under SLOs alike, by hmas/engine/core/profiles.yaml
 COSTS = ("ttft", "tpot")
+MOST_MB, LEAST_BY_CATBOOST = 500, 0.95
 Document = Mapping[str, Any]
 
 
@@ -46,6 +49,8 @@ def page_of(document: Document) -> str:
         unread=_unread(by_name["shipped"]) if by_name.get("shipped") else "",
         right_types=document["right_types"],
         errors=_errors(runs),
+        goals=[goal.line for goal in goals(runs)],
+        busy=max(document["load"]) > BUSY,
         invalid=[f"{r['perception']}, seed {r['seed']}: {'; '.join(r['reasons'])}" for r in runs if r["reasons"]],
     )
 
@@ -64,6 +69,25 @@ def _row(name: str, runs: Sequence[Document]) -> tuple[str, ...]:
         percent(mean(r["by_catboost"] for r in runs)) if asked else "-",
         f"{mean(r['perception_cpu_s'] for r in runs):.1f}" if asked else "-",
     )
+
+
+def goals(runs: Sequence[Document]) -> list[Goal]:
+    """Returns what is asked of perception's process and of the predicted costs, and what came in these runs."""
+    own = [run for run in runs if run["perception"] == "shipped"]
+    found = []
+    if own and all("perception_mb" in run for run in own):
+        most = max(run["perception_mb"] for run in own)
+        found.append(Goal(f"perception's process has at most {MOST_MB} MB", f"{most:.0f} MB", most <= MOST_MB))
+    if own:
+        least = min(run["by_catboost"] for run in own)
+        words = (
+            f"at least {100 * LEAST_BY_CATBOOST:g} % of the costs are CatBoost's in each run of the shipped perception"
+        )
+        found.append(Goal(words, percent(least), least >= LEAST_BY_CATBOOST))
+    for label, ours, *others in _errors(runs):
+        words = f"{label}: CatBoost's error is at most the stand-in's"
+        found.append(Goal(words, f"{ours} beside {', '.join(others)}", all(float(ours) <= float(x) for x in others)))
+    return found
 
 
 def _read(tags: Mapping[str, float]) -> float:

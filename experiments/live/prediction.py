@@ -17,9 +17,10 @@ from rich.console import Console
 
 from benchmarks.fidelity.engines import real
 from benchmarks.fidelity.scenario import ReplayScenario
-from experiments.live.measure import ANSWERS, by_label, samples
+from experiments.live.measure import ANSWERS, by_label, prediction_errors, samples
 from experiments.live.prediction_page import PredictionResults, PredictionRun, write_page
 from experiments.live.settled import SettledRequest, settled_requests
+from experiments.report.carried import present_commit
 from hmas.mesh.compare.cli import MAX_MODEL_LEN, interruptible
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import direct_target, mesh_target
@@ -40,7 +41,7 @@ EMULATED, VLLM = ENGINES = "tiny-emulated", "vLLM"
 CONTEXT = 4096
 SCENARIO = ReplayScenario(max_model_len=2 * CONTEXT, num_gpu_blocks=2048)
 SHARES = (LIGHT, OVERLOAD)
-REQUESTS = 200  # per worker
+REQUESTS = 400  # per worker; in overload most of them are predicted before 50 have settled
 FILLING = 96  # requests per engine that come at once, to see how many a full engine serves
 DRAIN_S = 120.0
 
@@ -88,11 +89,13 @@ class PredictionStudy:
                 trace = workload.at(rate_rps, self._requests * len(state.engine_urls) / rate_rps, seed)
                 target = replace(mesh_target(state), send_slo=False)
                 result = await run_load(LoadPlan(name=name, trace=trace, target=target, seed=seed, drain_s=DRAIN_S))
-                answers = by_label(await asyncio.to_thread(samples, state, "prediction"), ANSWERS, "model")
+                told = await asyncio.to_thread(samples, state, "prediction")
+                answers = by_label(told, ANSWERS, "model")
             run = PredictionRun(
                 engine=name, share=share, seed=seed, full_rps=full_rps, sent=len(trace.rows),
                 answers={model: count / sum(answers.values()) for model, count in answers.items() if count},
-                unfinished=result.errors(), load=load, reasons=result.reasons,
+                by_model=prediction_errors(told), commit=present_commit(), unfinished=result.errors(), load=load,
+                reasons=result.reasons,
                 requests=await asyncio.to_thread(_recorded, recordings),
             )  # fmt: skip
             self.found.runs.append(run)

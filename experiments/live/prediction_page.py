@@ -22,7 +22,9 @@ Document = Mapping[str, Any]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionRun:
     """One run on a mesh that had just started: `share` of the `full_rps` requests/s that its engines serve while they
-    are full. `answers` are the shares of the costs by the model that predicted them, `unfinished` counts the requests
+    are full. `answers` are the shares of the costs by the model that predicted them, `by_model` the errors that the
+    prediction service tells of each model ("model cost"), also of one that stood by, `commit` is whose code ran,
+    `unfinished` counts the requests
     that did not finish by the error that they got, `load` is the machine's mean load (1 min) when the run began, and
     `reasons` say why the run is invalid."""
 
@@ -32,6 +34,8 @@ class PredictionRun:
     full_rps: float
     sent: int
     answers: dict[str, float]
+    by_model: dict[str, float]
+    commit: str
     unfinished: dict[str, int]
     load: float
     reasons: tuple[str, ...]
@@ -121,6 +125,9 @@ def page_of(document: Document) -> str:
         after=AFTER,
         goals=[_goal(name, cost, pooled, runs) for name in engines for cost in GOALS],
         verdict=verdict(pooled),
+        stand_ins=[told for name in engines if (told := _stand_in(name, runs))],
+        commits={name: ", ".join(sorted({r.get("commit", "earlier code") for r in runs if r["engine"] == name}))
+                 for name in engines},
         curves=[(name, label, pooled[name]["requests"][n], *(_number(pooled[name][cost][n]) for cost in GOALS))
                 for name in engines for n, label in enumerate(STAGES)],
         rows=[_row(name, share, runs) for name in engines for share in sorted({r["share"] for r in runs})],
@@ -144,6 +151,22 @@ def verdict(pooled: Document) -> str:
                 met.append(f"{cost} on {name}")
     said = [f"The goals are met for {', '.join(met)}." if met else "No goal is met."]
     return " ".join([*said, *([f"Missed are those for {', '.join(missed)}."] if missed else [])])
+
+
+def _stand_in(name: str, runs: Sequence[Document]) -> str:
+    """Returns how the errors of CatBoost and of the model that would stand in for it compare over an engine's runs, by
+    what the prediction service tells; empty where it did not tell of both."""
+    own = [run["by_model"] for run in runs if run["engine"] == name and "by_model" in run]
+    told = []
+    for cost, words in (("ttft", "prefill"), ("tpot", "time per output token")):
+        models = sorted({key.split()[0] for errors_ in own for key in errors_ if key.endswith(f" {cost}")})
+        means = {m: fmean(e[key] for e in own if (key := f"{m} {cost}") in e) for m in models}
+        if "catboost" in means and len(means) > 1:
+            ours = means.pop("catboost")
+            others = " and ".join(f"{value:.3f} of the {model} model" for model, value in means.items())
+            held = "no worse" if ours <= min(means.values()) else "**worse**"
+            told.append(f"{words} {ours:.3f} beside {others} ({held})")
+    return f"{name}: {', '.join(told)}." if told else ""
 
 
 def _goal(name: str, cost: str, pooled: Document, runs: Sequence[Document]) -> tuple[str, ...]:

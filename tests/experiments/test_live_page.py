@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from experiments.live.measure import Setup, trace_of
-from experiments.live.page import page_of
+from experiments.live.page import goals, page_of
 from hmas.laws.slo import default_slo
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -47,3 +47,15 @@ def test_only_the_type_tells_the_slo() -> None:
         assert row.task is not None
         assert row.slo == default_slo(row.task)
     assert trace_of(Setup(), 2).rows != rows
+
+
+def test_perception_and_costs_are_held_against_their_goals() -> None:
+    facts = document()
+    for run in facts["runs"]:
+        run |= {"perception_mb": 400.0, "by_catboost": 0.96, "errors": {"catboost ttft": 0.1, "linear ttft": 0.2}}
+    assert [goal.met for goal in goals(facts["runs"])] == [True, True, True]
+    own = next(run for run in facts["runs"] if run["perception"] == "shipped")
+    own |= {"perception_mb": 501.0, "by_catboost": 0.94}
+    for run in facts["runs"]:
+        run["errors"]["linear ttft"] = 0.05
+    assert [goal.met for goal in goals(facts["runs"])] == [False, False, False]

@@ -130,9 +130,10 @@ def test_the_floor_is_what_the_number_that_runs_leaves_open() -> None:
 
 
 def run(engine: str, error: float) -> PredictionRun:
+    by_model = {"catboost tpot": error, "physical tpot": 0.1, "catboost ttft": 0.2}
     return PredictionRun(
-        engine=engine, share=0.5, seed=1, full_rps=3.0, sent=4, answers={"catboost": 1.0}, unfinished={}, load=1.5,
-        reasons=(), requests=list(requests({0: 1.0, AFTER: error})),
+        engine=engine, share=0.5, seed=1, full_rps=3.0, sent=4, answers={"catboost": 1.0}, by_model=by_model,
+        commit="c1", unfinished={}, load=1.5, reasons=(), requests=list(requests({0: 1.0, AFTER: error})),
     )  # fmt: skip
 
 
@@ -156,6 +157,9 @@ def test_engines_that_are_not_measured_again_stay(tmp_path: Path) -> None:
     assert [line.partition(",")[0] for line in rows.read_text().splitlines()] == ["engine", "x", "x", "y", "y"]
     assert "| x | decode | 0.10 | 0.050 | 0.050 - 0.050 | yes |" in page.read_text()
     assert "| y | decode | 0.10 | 0.300 | 0.300 - 0.300 | no |" in page.read_text()
+    assert "- x: time per output token 0.050 beside 0.100 of the physical model (no worse)." in page.read_text()
+    assert "- y: time per output token 0.300 beside 0.100 of the physical model (**worse**)." in page.read_text()
+    assert "Commit: c1." in page.read_text()
 
 
 def test_the_page_is_that_of_its_figures() -> None:
