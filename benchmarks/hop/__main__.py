@@ -23,6 +23,7 @@ from rich.table import Table
 from benchmarks.hop import systems
 from benchmarks.hop.page import (
     BARE,
+    BLIND,
     COLUMNS,
     DIRECT,
     MESH,
@@ -30,11 +31,13 @@ from benchmarks.hop.page import (
     PICKER,
     RUST,
     SINGLE,
+    UNREAD,
     Result,
     cells,
     goals,
     median_of,
     page,
+    perception_page,
     picker_page,
     prompts_page,
     tls_page,
@@ -141,22 +144,27 @@ def measure_prompts(system: Running, seconds: float) -> Result:
     return result
 
 
-def run_prompts(seconds: float, pairs: int, console: Console) -> list[Result]:
-    """Measures the mesh that follows prompts, and the one that does not, in pairs whose order turns."""
+def run_pairs(other: str, seconds: float, pairs: int, console: Console) -> list[Result]:
+    """Measures the mesh that ships and the variant `other`, in pairs whose order turns. Raises RuntimeError if a mesh
+    is not what its variant says."""
     port, found = free_port(), list[Result]()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     with systems.process(argv, port, OTHER_CPUS):
         for pair in range(pairs):
-            for follow in (True, False) if pair % 2 == 0 else (False, True):
+            for variant in (MESH, other) if pair % 2 == 0 else (other, MESH):
                 with (
                     tempfile.TemporaryDirectory() as scratch,
                     systems.hmas(
-                        f"http://127.0.0.1:{port}", RELAY_CPUS, OTHER_CPUS, Path(scratch), follow_prompts=follow
+                        f"http://127.0.0.1:{port}", RELAY_CPUS, OTHER_CPUS, Path(scratch), variant=variant
                     ) as system,
                 ):
-                    found.append(measure_prompts(system, seconds))
-                    if (system.counted("hmas_gateway_job_calls_total") > 0) != follow:
-                        raise RuntimeError(f"prompts were {'not ' if follow else ''}followed by {system.name}")
+                    result = measure_prompts(system, seconds)
+                    result["read"] = system.counted("hmas_perception_prompts_total", source="model")
+                    result["left"] = system.counted("hmas_perception_prompts_total", source="prior")
+                    followed = system.counted("hmas_gateway_job_calls_total") > 0
+                    if followed != (variant != BLIND) or (result["read"] > 0) != (variant != UNREAD):
+                        raise RuntimeError(f"{variant}: prompts followed: {followed}, read: {result['read']:g}")
+                    found.append(result)
                 console.print(f"[dim]{found[-1]}[/dim]")
     return found
 
@@ -237,6 +245,7 @@ def main() -> int:
         "--picker", action="store_true", help="measure the endpoint picker and the gateway, nothing else"
     )
     parser.add_argument("--prompts", action="store_true", help="measure what following prompts costs, nothing else")
+    parser.add_argument("--perception", action="store_true", help="measure what perception costs, nothing else")
     parser.add_argument("--seconds", type=float, default=8, help="length of each load, s")
     parser.add_argument("--runs", type=int, default=3, help="runs of each system, in turn")
     parser.add_argument("--page", type=Path, help="also write the results to this file as Markdown; not with --only")
@@ -245,8 +254,9 @@ def main() -> int:
     if args.page and args.only:
         parser.error("--page needs the results of every system: leave out --only")
     console = Console()
-    if args.prompts:
-        text = prompts_page(run_prompts(args.seconds, args.runs, console), args.seconds, WORDS)
+    if args.prompts or args.perception:
+        other, told = (BLIND, prompts_page) if args.prompts else (UNREAD, perception_page)
+        text = told(run_pairs(other, args.seconds, args.runs, console), args.seconds, WORDS)
         args.page.write_text(text) if args.page else console.print(text)
         return 0
     results = run(

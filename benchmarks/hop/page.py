@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from experiments.report.template import render
+from experiments.report.template import percent, render
+from experiments.worth import paired
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
 PICKER = "H-MAS picker + Envoy"
 BLIND = "H-MAS, prompts not followed"
+UNREAD = "H-MAS, prompts not read"
 MOST_ADDED = 0.05  # goal: CPU that following prompts adds to a request
 RUST = ("sglang-router", "vllm-router")
 OVER_TLS = ", TLS"  # after the name of a system whose clients reach it over TLS
@@ -163,6 +165,29 @@ def prompts_page(results: Sequence[Result], seconds: float, words: int) -> str:
         pairs=len(runs[MESH]),
         most=f"{100 * MOST_ADDED:g}",
         rows=rows,
+        errors=sum(result["errors"] for result in results),
+    )
+
+
+def perception_page(results: Sequence[Result], seconds: float, words: int) -> str:
+    """Returns the page on what perception costs the hop, from the single runs of `MESH` and `UNREAD`, in pairs."""
+    runs = {name: [result for result in results if result["name"] == name] for name in (MESH, UNREAD)}
+    rows = []
+    for key, name in (("us_per_stream", "streamed request"), ("us_per_plain_request", "plain request")):
+        ours, unread = ([run[key] for run in runs[each]] for each in (MESH, UNREAD))
+        added = paired([a / b for a, b in zip(ours, unread, strict=True)], [1.0] * len(ours))
+        low, high = 100.0 * (added.mean - added.half), 100.0 * (added.mean + added.half)
+        verdict = "within noise" if added.noise else "less" if added.mean < 0.0 else "**more**"
+        means = (f"{fmean(ours):.0f}", f"{fmean(unread):.0f}")
+        rows.append((name, *means, f"{100 * added.mean:+.1f} %", f"{low:+.1f} to {high:+.1f} %", verdict))
+    read, left = (sum(run[name] for run in runs[MESH]) for name in ("read", "left"))
+    return render(
+        Path(__file__).with_name("perception_page.md.j2"),
+        seconds=f"{seconds:g}",
+        words=words,
+        pairs=len(runs[MESH]),
+        rows=rows,
+        left=percent(left / (read + left)),
         errors=sum(result["errors"] for result in results),
     )
 

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.hop.envoy import configuration, envoy
-from benchmarks.hop.page import BARE, BLIND, MESH, OVER_TLS, PICKER, RUST, SINGLE
+from benchmarks.hop.page import BARE, BLIND, MESH, OVER_TLS, PICKER, RUST, SINGLE, UNREAD
 from hmas.mesh.certificates import make_certificates
 from hmas.mesh.nats_server import free_port
 
@@ -27,6 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS_VENV = ROOT / ".hmas" / "peers"
 START_TIMEOUT_S = 300.0  # importing LiteLLM takes a minute or two on a busy core
 MODEL = "mock"
+VARIANTS: Mapping[str, Mapping[str, str]] = {  # the settings of each
+    MESH: {},
+    BLIND: {"HMAS_FOLLOW_PROMPTS": "false"},
+    UNREAD: {"HMAS_PERCEPTION_BACKEND": "prior"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +39,8 @@ class Running:
     """A relay that is running: its URL, the API key that it accepts, and the processes whose CPU time is measured.
 
     `relays` are all that stand on a request's way; `workers` those of them that are H-MAS's workers, `proxies` those
-    that are no part of H-MAS, and `others` the mesh's further processes. `metrics` are the URLs of H-MAS's gateways and
-    workers, `ops_headers` what they ask for. `ca` is the authority's file where the URL is a https one.
+    that are no part of H-MAS, and `others` the mesh's further processes. `metrics` are the URLs of H-MAS's gateways,
+    workers and perception, `ops_headers` what they ask for. `ca` is the authority's file where the URL is a https one.
     """
 
     name: str
@@ -54,12 +59,13 @@ class Running:
         workers and of the proxies among them, and of the others."""
         return _cpu_s(self.relays), _cpu_s(self.workers), _cpu_s(self.proxies), _cpu_s(self.others)
 
-    def counted(self, metric: str) -> float:
-        """Returns the sum of a counter over all of H-MAS's gateways and workers."""
+    def counted(self, metric: str, **labels: str) -> float:
+        """Returns the sum of a counter, with these labels, over all of H-MAS's gateways and workers and perception."""
         total = 0.0
         for url in self.metrics:
             families = text_string_to_metric_families(httpx.get(f"{url}/metrics", headers=self.ops_headers).text)
-            total += sum(s.value for family in families for s in family.samples if s.name == metric)
+            samples = (sample for family in families for sample in family.samples if sample.name == metric)
+            total += sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
         return total
 
 
@@ -161,11 +167,11 @@ def hmas(
     *,
     tls: bool = False,
     picker_port: int | None = None,
-    follow_prompts: bool = True,
+    variant: str = MESH,
 ) -> Iterator[Running]:
     """Runs the whole mesh with API keys, scheduling and metrics. Gateway and worker run on `relay_cpus`, its other
-    processes on `other_cpus`. `picker_port`: that of its endpoint picker, if it is to have one.
-    `follow_prompts`: whether it recognises the beginnings of prompts."""
+    processes on `other_cpus`. `picker_port`: that of its endpoint picker, if it is to have one. `variant`: which of
+    `VARIANTS` it is."""
     directory = directory / ("tls" if tls else "plain" if picker_port is None else "picker")
     directory.mkdir()
     tenants = directory / "tenants.yaml"
@@ -182,7 +188,7 @@ def hmas(
     if tls:
         ca, cert, cert_key = certificate(directory)
         argv += ["--tls-cert", str(cert), "--tls-key", str(cert_key)]
-    env = {"HMAS_FOLLOW_PROMPTS": str(follow_prompts)}
+    env = dict(VARIANTS[variant])
     env |= {} if picker_port is None else {"HMAS_PICKER_PORT": str(picker_port)}
     with process([*argv, "--data-dir", str(directory)], port, other_cpus, **env) as supervisor:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -200,14 +206,14 @@ def hmas(
         state = json.loads((directory / "mesh.json").read_text())
         ops = state["ops_urls"]
         yield Running(
-            MESH + OVER_TLS if tls else MESH if follow_prompts else BLIND,
+            variant + OVER_TLS if tls else variant,
             f"{'https' if tls else 'http'}://127.0.0.1:{port}",
             tuple(named[name] for name in relays),
             key,
             ca,
             workers=tuple(named[name] for name in relays if name != "gateway"),
             others=tuple(process for name, process in named.items() if name not in relays),
-            metrics=tuple(ops[name] for name in relays),
+            metrics=tuple(ops[name] for name in (*relays, "perception")),
             ops_headers={"authorization": f"Bearer {Path(state['ops_token_file']).read_text()}"},
         )
 
