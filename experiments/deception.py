@@ -10,13 +10,14 @@ their misjudgement costs.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import log1p
 from pathlib import Path
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 from time import process_time
 from typing import Any, Literal
 
@@ -198,13 +199,15 @@ def code_of_deception(_: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeceptionRun:
-    """The figures of one run. `raw` and `corrected` are the errors log(answer / prediction) of the misled requests in
-    the order in which they settled, of perception's word and of what the worker made of it; `settled_s` when, after
+    """The figures of one run. `raw`, `frozen` and `corrected` are the errors log(answer / prediction) of the misled
+    requests in the order in which they settled: of perception's word, of that word as the worker corrected it up to
+    `FROM_S`, and of what the worker made of it; `settled_s` when, after
     `FROM_S`. `later` is the mean of `corrected` over the half of these requests that came last: those that settle last
     are the longest. `own` and `others`: the goodput rates of the deceiver and of the other tenants from `FROM_S` on.
     `bounds`: see `length_bounds.bounds_of`."""
 
     raw: tuple[float, ...]
+    frozen: tuple[float, ...]
     corrected: tuple[float, ...]
     settled_s: tuple[float, ...]
     later: float
@@ -340,6 +343,25 @@ def capacity(scenario: Scenario, duration_s: float) -> dict[str, Any]:
     return {"rate_rps": found.rate_rps, "cpu_s": process_time() - started}
 
 
+class Corrections:
+    """By which factors workers corrected lengths, from what they reported of requests that had ended: medians of a
+    tenant's requests of a type, or, if there are none, of all that tenant's, or of all."""
+
+    def __init__(self, seen: Iterable[tuple[str, TaskType, float]]) -> None:
+        found = defaultdict[tuple[str, ...], list[float]](list)
+        for tenant, task, factor in seen:
+            for key in ((tenant, task.value), (tenant,), ()):
+                found[key].append(factor)
+        self._factors = {key: median(factors) for key, factors in found.items()}
+
+    def factor(self, tenant: str, task: TaskType) -> float:
+        """Returns 1 if nothing had ended."""
+        for key in ((tenant, task.value), (tenant,), ()):
+            if key in self._factors:
+                return self._factors[key]
+        return 1.0
+
+
 def _said(finished: RequestFinished, recorded: tuple[TaskType, float, float, float]) -> float:
     """Returns the length by which a worker went. It corrects the median and the 90 % quantile, of which it reports the
     latter, by one factor."""
@@ -356,17 +378,30 @@ def run(scenario: Scenario, arm: Arm, rate_rps: float, seed: int, duration_s: fl
     result = mesh.run()
     settlements = {s.request_id: is_ok(s) for s in result.settlements}
     by_id = {r.id: r for r in workload.requests}
+    before = Corrections(
+        (by_id[f.request_id].request.tenant, r[0], f.predicted_output_tokens_p90 / r[3])
+        for at_s, f in mesh.finished
+        if at_s <= FROM_S and f.predictor == Shipped.version and (r := by_id[f.request_id].recorded) is not None
+    )
     rows = sorted(
-        (at_s, by_id[f.request_id].request.arrival_s, log1p(f.output_tokens), log1p(_said(f, recorded)), recorded[2])
+        (
+            at_s,
+            by_id[f.request_id].request.arrival_s,
+            log1p(f.output_tokens),
+            log1p(_said(f, recorded)),
+            recorded[2],
+            before.factor(by_id[f.request_id].request.tenant, recorded[0]),
+        )
         for at_s, f in mesh.finished
         if misled(scenario, by_id[f.request_id]) and f.predictor == Shipped.version
         if (recorded := by_id[f.request_id].recorded) is not None
     )
     late = [r for r in workload.requests if r.request.arrival_s >= FROM_S]
-    came = sorted((arrival_s, true - said) for _, arrival_s, true, said, _ in rows)
+    came = sorted((arrival_s, true - said) for _, arrival_s, true, said, *_ in rows)
     return DeceptionRun(
-        raw=tuple(true - log1p(claimed) for _, _, true, _, claimed in rows),
-        corrected=tuple(true - said for _, _, true, said, _ in rows),
+        raw=tuple(true - log1p(claimed) for _, _, true, _, claimed, _ in rows),
+        frozen=tuple(true - log1p(factor * claimed) for _, _, true, _, claimed, factor in rows),
+        corrected=tuple(true - said for _, _, true, said, *_ in rows),
         settled_s=tuple(at_s - FROM_S for at_s, *_ in rows),
         later=fmean(error for _, error in came[len(came) // 2 :]) if came else 0.0,
         own=fmean(settlements[r.id] for r in late if r.request.tenant == DECEIVER),
@@ -378,12 +413,17 @@ def run(scenario: Scenario, arm: Arm, rate_rps: float, seed: int, duration_s: fl
 
 def halved(found: DeceptionRun) -> Halved | None:
     """Returns when the mean error of the last `WINDOW` settled requests was first at most half of what it would have
-    been without the correction; None if perception's word was not wrong on average, by `LEAST_BIAS`."""
-    if len(found.raw) < WINDOW or abs(fmean(found.raw)) < LEAST_BIAS:
+    been had the worker learnt nothing since `FROM_S`, and was so over the next `WINDOW` too, or what is left of them;
+    None if that error was not wrong on average, by `LEAST_BIAS`."""
+    if len(found.frozen) < WINDOW or abs(fmean(found.frozen)) < LEAST_BIAS:
         return None
-    for end in range(WINDOW, len(found.raw) + 1):
-        part = slice(end - WINDOW, end)
-        if abs(fmean(found.corrected[part])) <= 0.5 * abs(fmean(found.raw[part])):
+
+    def is_half(begin: int) -> bool:
+        part = slice(begin, begin + WINDOW)
+        return abs(fmean(found.corrected[part])) <= 0.5 * abs(fmean(found.frozen[part]))
+
+    for end in range(WINDOW, len(found.frozen) + 1):
+        if is_half(end - WINDOW) and (end == len(found.frozen) or is_half(end)):
             return Halved(end, found.settled_s[end - 1])
     return Halved(None, None)
 

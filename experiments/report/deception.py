@@ -75,6 +75,7 @@ def _row(name: str, runs: Mapping[str, Any]) -> dict[str, Any]:
         "capacity_rps": runs["capacity"]["rate_rps"],
         "settled": sum(len(run.raw) for run in misled),
         "error": exp(_mean(x for run in misled for x in run.raw)),
+        "error_frozen": exp(_mean(x for run in misled for x in run.frozen)),
         "error_corrected": exp(_mean(x for run in misled for x in run.corrected)),
         "error_at_last": exp(_mean(run.later for run in misled)),
         "error_told": exp(_mean(x for run in told for x in run.corrected)),
@@ -114,7 +115,9 @@ def _after(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _lengths(row: Mapping[str, Any]) -> tuple[str, ...]:
-    errors = (f"{row[name]:.2f}" for name in ("error", "error_corrected", "error_at_last", "error_told"))
+    errors = (
+        f"{row[name]:.2f}" for name in ("error", "error_frozen", "error_corrected", "error_at_last", "error_told")
+    )
     spreads = (f"{row[name]:.2f}" for name in ("spread", "spread_corrected"))
     return row["scenario"], str(row["settled"]), *errors, *spreads, *_after(row), f"{row['halved']} of {row['wrong']}"
 

@@ -16,6 +16,7 @@ from experiments.deception import (
     LONGER,
     SCENARIOS,
     WINDOW,
+    Corrections,
     DeceptionRun,
     Halved,
     RememberingBackend,
@@ -100,7 +101,8 @@ def _run(raw: float, corrected: list[float], others: float = 0.8) -> DeceptionRu
     n = len(corrected)
     times = tuple(float(i) for i in range(n))
     return DeceptionRun(
-        raw=(raw,) * n,
+        raw=(9.0,) * n,
+        frozen=(raw,) * n,
         corrected=tuple(corrected),
         settled_s=times,
         later=0.1,
@@ -134,6 +136,17 @@ def test_the_error_is_halved_when_the_mean_of_the_window_is() -> None:
     assert halved(_run(2.0, [2.0] * 60)) == Halved(None, None)
     assert halved(_run(-2.0, [x * -1 for x in falling])) == halved(_run(2.0, falling))
     assert halved(_run(0.1, falling)) is None
+    crossing = [3.0 - 9.0 * i / 59 for i in range(60)]  # from far too little to far too much
+    assert halved(_run(2.0, crossing)) == Halved(None, None)
+
+
+def test_what_the_correction_had_learnt_before_is_of_the_tenant_and_type_where_it_can_be() -> None:
+    qa, essay = TaskType.QA, TaskType.ESSAY_GENERATION
+    before = Corrections([("a", qa, 0.5), ("a", qa, 0.7), ("a", essay, 3.0), ("b", qa, 2.0)])
+    assert before.factor("a", qa) == pytest.approx(0.6)
+    assert before.factor("a", TaskType.DIALOGUE) == pytest.approx(0.7)
+    assert before.factor("c", qa) == pytest.approx(1.35)
+    assert Corrections([]).factor("a", qa) == 1.0
 
 
 def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
