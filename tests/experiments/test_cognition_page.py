@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("catboost")  # evaluation refits cost models
 
 from experiments.cognition.__main__ import kept_figures
-from experiments.cognition.page import missed, page, why_size, worth
+from experiments.cognition.page import LEFT_OUT_GOALS, missed, page, why_size, worth
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -103,3 +103,23 @@ def test_what_perception_is_worth_is_told_seed_by_seed() -> None:
 def test_the_page_can_be_written_from_what_is_published() -> None:
     published = json.loads((RESULTS / "cognition.json").read_text(encoding="utf-8"))
     assert "## Sizes of perception" in page(published)
+
+
+def test_every_goal_of_the_predictions_is_named_when_it_is_missed() -> None:
+    low = dict.fromkeys((name for name, *_ in LEFT_OUT_GOALS), 0.5)
+    page = missed(figures(**low, task_accuracy=0.9, ece=0.04, loso_network_alone=0.5, after50_decode_to_after800=1.2))
+    assert page.count(", R² |") == len(LEFT_OUT_GOALS) == 6
+    for name in ("Task accuracy on the test part", "Expected calibration error", "Sources left out, network alone"):
+        assert f"| {name} |" in page
+    assert "| Time per token, error after 50 requests over that after 800, mixed | 1.10 | 1.20 |" in page
+
+
+def test_lengths_far_from_what_was_predicted_are_named() -> None:
+    length = {
+        "log_sd": 0.6, "log_by_true": [0.4, -0.4], "log_by_predicted": [0.1, -0.2], "coverage": 0.93,
+        "coverage_by_predicted": [0.9, 0.84],
+    }  # fmt: skip
+    page = missed(figures(perception={"length_model_unknown": length}))
+    assert "| Mean log error of a fifth of the predicted lengths, the farthest from 0 | 0.15 | 0.20 |" in page
+    assert "coverage, distance from 90 % | 2.0 % | 3.0 % |" in page
+    assert "the farthest fifth of predicted lengths | 5.0 % | 6.0 % |" in page
