@@ -1,14 +1,17 @@
 """Makes the pages that compare all systems: on one synthetic workload over several loads, and on recorded traces."""
 
 import json
+from collections.abc import Mapping
 from math import nan
 from pathlib import Path
 from typing import Any
 
 from experiments.report.figures import lines
+from experiments.report.goal import Goal
 from experiments.report.markdown import VARIANTS, name_of, page, verdict
 from experiments.report.results import CellResults
 from hmas.sim.sources import WorkloadSpec
+from hmas.sim.systems import HMAS
 
 HEADER = (
     "system",
@@ -20,7 +23,9 @@ HEADER = (
     "ESG/s",
     "TTFT p95 s",
 )
-OURS = ("hmas", "hmas-plugin")
+PLUGIN = "hmas-plugin"
+OURS = (HMAS, PLUGIN)
+JUDGED_LOAD, LEAST_SHARE = 1.5, 0.95  # the share of the bound that the default should reach on each trace
 LIGHT_LOADS = (0.5, 0.8)
 
 
@@ -139,8 +144,52 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             best[f"{spec.name} {load:g}"] = {"best_other": rival} | rounded
     wins = {s: sum(row[s] >= row[row["best_other"]] for row in best.values()) for s in OURS if s in shares}
     ahead = {s: _ahead(results, s) for s in OURS if s in shares}
-    text = page("traces.md.j2", results, settings=len(best), wins=wins, ahead=ahead, HEADER=HEADER, rows_of=rows_of)
+    text = page(
+        "traces.md.j2",
+        results,
+        settings=len(best),
+        wins=wins,
+        ahead=ahead,
+        goals=[goal.line for goal in trace_goals(results, ahead)],
+        HEADER=HEADER,
+        rows_of=rows_of,
+    )
     return text, {"traces": best, "traces_ahead_beyond_spread": {s: len(found) for s, found in ahead.items()}}
+
+
+def trace_goals(results: CellResults, ahead: Mapping[str, list[str]]) -> list[Goal]:
+    """Returns what was aimed at on recorded traces. `ahead`: where another system leads by more than the spread, by
+    ours. None of a goal's verdict: its runs are not finished."""
+    found = []
+    if HMAS in ahead:
+        told = "; ".join(ahead[HMAS]) or "none is"
+        found.append(Goal("over plain HTTP no other system is ahead by more than the spread", told, not ahead[HMAS]))
+    if PLUGIN in ahead:
+        leads = _leads(results, PLUGIN)
+        told = "; ".join(leads) or "none is"
+        found.append(Goal("with the plug-in no other system is ahead at all", told, not leads))
+    for spec, load in results.settings():
+        if load == JUDGED_LOAD:
+            share = results.share_of_bound(spec, load, HMAS)
+            words = f"{spec.name} at {load:g}: at least {LEAST_SHARE:g} of the bound"
+            found.append(Goal(words, share.text(), share.mean >= LEAST_SHARE if share.count else None))
+    return found
+
+
+def _rivals(results: CellResults) -> list[str]:
+    return [s for s in results.experiment.systems if s not in {*OURS, *VARIANTS}]
+
+
+def _leads(results: CellResults, ours: str) -> list[str]:
+    """Returns for each setting in which another system's mean goodput rate is higher which one leads by most."""
+    told = []
+    for spec, load in results.settings():
+        leads = {s: results.lead(spec, load, s, ours, "score", "goodput_rate") for s in _rivals(results)}
+        higher = {s: lead for s, lead in leads.items() if lead.count and lead.mean > 0.0}
+        if higher:
+            system, lead = max(higher.items(), key=lambda each: each[1].mean)
+            told.append(f"{spec.name} at {load:g}: {name_of(system)} by {lead.text(1, 100.0)} points")
+    return told
 
 
 def _ahead(results: CellResults, ours: str) -> list[str]:
@@ -148,8 +197,7 @@ def _ahead(results: CellResults, ours: str) -> list[str]:
     over the seeds: which one leads by most, and by how many points."""
     told = []
     for spec, load in results.settings():
-        others = [s for s in results.experiment.systems if s not in {*OURS, *VARIANTS}]
-        leads = {s: results.lead(spec, load, s, ours, "score", "goodput_rate") for s in others}
+        leads = {s: results.lead(spec, load, s, ours, "score", "goodput_rate") for s in _rivals(results)}
         beyond = {s: lead for s, lead in leads.items() if lead.count > 1 and lead.mean > lead.spread}
         if beyond:
             system, lead = max(beyond.items(), key=lambda each: each[1].mean)

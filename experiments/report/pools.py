@@ -179,7 +179,9 @@ def _slow_verdict(c: PoolComparison) -> str:
 def _esg_verdict(c: PoolComparison) -> str:
     ours, least = c.chosen, c.least
     numbers = f"{ours.esg:.0f} beside {least.esg:.0f} per s"
+    points = 100.0 * (ours.goodput_rate - least.goodput_rate)
     why = (
+        f"It is {points:+.1f} points of goodput; `HMAS_OBJECTIVE=tokens` is the operator's switch that plans for ESG. "
         f"Requests that were not on time bring {least.esg_late:.0f} of FCFS's and {ours.esg_late:.0f} of ours, those "
         f"on time {least.esg - least.esg_late:.0f} and {ours.esg - ours.esg_late:.0f}."
     )

@@ -116,6 +116,18 @@ def _goals(rows: Sequence[RegimeRow]) -> list[str]:
                 verdict(f"{where}: at least {LEAST[c.system]:g}", c.chosen >= LEAST[c.system], f"{c.chosen:.3f}")
             )
         ours, fcfs = by[c.regime, c.load, c.system], by.get((c.regime, c.load, FCFS))
+        splits = {
+            s: row
+            for (regime, load, s), row in by.items()
+            if (regime, load) == (c.regime, c.load) and s.startswith("fcfs-split")
+        }
+        if splits and c.system == HMAS:
+            best = max(splits, key=lambda s: splits[s].goodput_rate)
+            least = splits[best].goodput_rate
+            claim = f"{where}: at least the best static split under FCFS less {BEHIND:g} point"
+            told.append(
+                verdict(claim, 100.0 * (least - c.chosen) <= BEHIND, f"{c.chosen:.3f} beside {least:.3f} of {best}")
+            )
         if fcfs is not None:
             points = 100.0 * (ours.goodput_rate - fcfs.goodput_rate)
             told.append(

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 from experiments.__main__ import UNPUBLISHED
 from experiments.execute import cells_of, execute
 from experiments.report.comparison import extremes
+from experiments.report.overload import _is_level
 from experiments.report.pages import PAGES, write_pages
-from experiments.report.results import CellResults
+from experiments.report.results import CellResults, Value
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
@@ -438,3 +439,43 @@ def test_the_traces_have_rows_of_each_system_with_its_spread_and_share_of_the_bo
     assert [row["system"] for row in rows] == ["vllm", "hmas"]  # nothing is said of what was not run
     assert rows[0] == {"trace": "mix", "load": 1.5, "system": "vllm", "goodput_rate": 0.65, "sd": 0.0707,
                        "share_of_bound": 0.8125, "seeds": 2}  # fmt: skip
+
+
+def _trace_page(folder: Path, niyama: tuple[float, float]) -> str:
+    """The default has 0.79 and 0.77 with the seeds, the plug-in 0.80 and 0.80, of a bound of 0.8."""
+    experiment = Experiment(
+        name="traces", title="Traces", page="traces", profile="tiny-emulated", engines=1,
+        workloads=(WorkloadSpec(kind="mix", duration_s=8.0, stated=True),),
+        systems=("vllm", "niyama", "hmas", "hmas-plugin", "hmas-esg"), loads=(1.5,), seeds=(1, 2),
+    )  # fmt: skip
+    rates = {"vllm": (0.5, 0.5), "niyama": niyama, "hmas": (0.79, 0.77), "hmas-plugin": (0.80, 0.80)}
+    store = CellStore(folder / "cells")
+    columns = ("ttft_compliance", "tpot_compliance", "goodput", "esg_rate", "ttft_p95_s")
+    for cell in cells_of(experiment):
+        if cell.kind == "bound":
+            store.put(cell, {"goodput_rate": 0.8, "cpu_s": 1.0})
+            continue
+        rate = rates.get(cell.system, (0.99, 0.99))[cell.seed - 1]
+        score = dict.fromkeys(columns, 0.5) | {"goodput_rate": rate, "esg_rate": 2.0 if cell.system == "vllm" else 1.5}
+        store.put(cell, {"score": score, "cpu_s": 1.0})
+    write_pages([experiment], store, folder / "pages", whole=[experiment.name], data=None)
+    return (folder / "pages" / "traces.md").read_text()
+
+
+def test_goals_on_traces_are_judged_and_our_own_variants_are_no_rivals(tmp_path: Path) -> None:
+    page = _trace_page(tmp_path / "level", (0.80, 0.77))
+    assert "- over plain HTTP no other system is ahead by more than the spread: none is: met" in page
+    assert "- with the plug-in no other system is ahead at all: none is: met" in page
+    assert "- mix at 1.5: at least 0.95 of the bound: 0.975 ± 0.018: met" in page
+    assert "with the switch -25.0 %" in page  # the ESG profile has no more ESG here
+    page = _trace_page(tmp_path / "ahead", (0.83, 0.81))
+    assert "mix at 1.5: Niyama by 4.0 ± 0.0 points: **missed**" in page
+    assert (
+        "- with the plug-in no other system is ahead at all: mix at 1.5: Niyama by 2.0 ± 1.4 points: **missed**" in page
+    )
+
+
+def test_a_lead_within_the_spread_is_level() -> None:
+    assert _is_level(Value(0.01, 0.02, 3))
+    assert not _is_level(Value(0.03, 0.02, 3))
+    assert not _is_level(Value(0.01, 0.0, 1))

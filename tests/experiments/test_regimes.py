@@ -51,6 +51,8 @@ def test_a_choice_is_compared_with_the_same_system_mixed_and_its_best_split(stor
     assert "+14.5" in text
     assert "hmas: at least the best static split less 1 point: holds (0.860 beside 0.865 of split-111)" in text
     assert "hmas: at least 0.84: holds (0.860)" in text
+    under_fcfs = "hmas: at least the best static split under FCFS less 1 point: **does not hold** (0.860 beside 0.965"
+    assert under_fcfs in text
     assert "hmas: ESG at least plain FCFS's: holds (100 beside 100 per s)" in text
     assert "runs are not finished" in text
     own = json.loads(document.read_text())
