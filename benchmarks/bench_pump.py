@@ -172,7 +172,7 @@ def rows() -> list[Row]:
     shape = f"{QUEUED} queued, {ENGINES} engines"
     return [
         row(f"pump cycle with fence and layout / with neither, {shape}", both_ms / neither_ms, "x", GOAL),
-        row(f"the same with the adaptive prefill window too, {shape}", ships_ms / neither_ms, "x", None),
+        row(f"the same with the adaptive prefill window too, as it ships, {shape}", ships_ms / neither_ms, "x", GOAL),
         row(f"one dispatch with fence and layout, {shape}", both_ms, "ms", None),
     ]
 
