@@ -99,19 +99,29 @@ def _sizes(
     backend: ModelBackend, test: list[Prompt], rates_rps: dict[float, float], folder: Path | None
 ) -> dict[str, Any]:
     """Returns the figures of taggers of other sizes, if they were measured with the shipped recipe on the same data.
-    With the `folder` in which they were trained, each also serves the requests of the test part."""
+    With the `folder` in which they were trained, each also serves the requests of the test part, and the one of the
+    shipped size, which the same recipe trained again, is held against the one that ships."""
     path = PERCEPTION / SIZES_FILE
     found = json.loads(path.read_text()) if path.is_file() else {}
     if any(found.get(name) != backend.metadata[name] for name in ("recipe", "data_sha256")):
         return {}
-    rows = {row["layers"]: dict(row) for row in found["sizes"]}
+    rows, again = {row["layers"]: dict(row) for row in found["sizes"]}, dict[str, dict[str, float]]()
     for other in map(ModelBackend, folder.glob("size-*") if folder is not None else ()):
         row = rows[other.metadata["recipe"]["layers"]]
         times = ModelTimes(((1, row["alone_mean_ms"] / 1e3), (BATCH, BATCH * row["batched_ms"] / 1e3)))
         runs = cognition_sim.served(other, test, rates_rps, {"trained": "shipped"}, times)
         row["goodput_rates"] = [run.goodput_rate for run in runs]
         row["goodput_by_seed"] = [run.by_seed for run in runs]
-    return {"sizes": list(rows.values())}
+        if other.metadata["recipe"] == backend.metadata["recipe"]:
+            again = {"again": _trained(other, test), "ships": _trained(backend, test)}
+    return {"sizes": list(rows.values())} | ({"retrained": again} if again else {})
+
+
+def _trained(backend: ModelBackend, test: list[Prompt]) -> dict[str, float]:
+    return {
+        "accuracy": perception.evaluate_task(backend, test).accuracy,
+        "mae": perception.evaluate_length(backend, test, model_known=False).mae,
+    }
 
 
 def _held_out(backend: ModelBackend, prompts: list[Prompt], known: float, unknown: float) -> dict[str, Any]:

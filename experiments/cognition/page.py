@@ -11,6 +11,7 @@ from experiments.worth import paired
 from hmas.perception.evaluation import THIN_TYPES
 
 LEAST_IN_TYPE, LEAST_IN_SOURCE = 60, 30  # prompts, from which on a type is judged and a source averaged
+TOLERANCE = {"accuracy": 0.01, "mae": 0.05}  # of a recipe that is carried out again
 NOT_KNOWN = "why is not known"
 LEFT_OUT_WHY = "what a card's host and software cost is in no data sheet; ADR 21 says what else was tried"
 LEFT_OUT_GOALS = (  # name of the figure, what it is, the least R²
@@ -54,6 +55,7 @@ def page(figures: dict[str, Any]) -> str:
         seeds=len(SEEDS),
         loads=sorted({run["load"] for run in perceived["served"]}),
         worth=worth(perceived["served"]),
+        retrained=retrained(perceived["retrained"]) if "retrained" in perceived else "",
         why_size=why_size(perceived["sizes"], perceived["metadata"]["recipe"]["layers"])
         if "sizes" in perceived
         else "",
@@ -78,6 +80,19 @@ def worth(served: list[dict[str, Any]]) -> list[str]:
         if words:
             told.append(f"{load:g} λ*: the trained perception is {', '.join(words)} points.")
     return told
+
+
+def retrained(of: dict[str, dict[str, float]]) -> str:
+    """Returns how near the recipe, carried out again, comes to what ships, and whether within `TOLERANCE`."""
+    again, ships = of["again"], of["ships"]
+    points, share = again["accuracy"] - ships["accuracy"], again["mae"] / ships["mae"] - 1.0
+    near = abs(points) <= TOLERANCE["accuracy"] and abs(share) <= TOLERANCE["mae"]
+    return (
+        f"Trained again by its recipe, task accuracy on the test part is {percent(again['accuracy'])} beside "
+        f"{percent(ships['accuracy'])}, and the length's MAE {again['mae']:.0f} beside {ships['mae']:.0f} tokens: "
+        f"{'within' if near else '**not within**'} {100 * TOLERANCE['accuracy']:g} point and "
+        f"{100 * TOLERANCE['mae']:g} %."
+    )
 
 
 def why_size(sizes: list[dict[str, Any]], shipped: int) -> str:

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("catboost")  # evaluation refits cost models
 
 from experiments.cognition.__main__ import kept_figures
-from experiments.cognition.page import LEFT_OUT_GOALS, missed, page, why_size, worth
+from experiments.cognition.page import LEFT_OUT_GOALS, missed, page, retrained, why_size, worth
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -123,3 +123,10 @@ def test_lengths_far_from_what_was_predicted_are_named() -> None:
     assert "| Mean log error of a fifth of the predicted lengths, the farthest from 0 | 0.15 | 0.20 |" in page
     assert "coverage, distance from 90 % | 2.0 % | 3.0 % |" in page
     assert "the farthest fifth of predicted lengths | 5.0 % | 6.0 % |" in page
+
+
+def test_a_recipe_that_is_carried_out_again_must_come_near() -> None:
+    ships = {"accuracy": 0.97, "mae": 200.0}
+    assert ": within 1 point and 5 %." in retrained({"ships": ships, "again": {"accuracy": 0.962, "mae": 209.0}})
+    assert "**not within**" in retrained({"ships": ships, "again": {"accuracy": 0.97, "mae": 211.0}})
+    assert "**not within**" in retrained({"ships": ships, "again": {"accuracy": 0.95, "mae": 200.0}})
