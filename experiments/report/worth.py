@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import hmas.sim.times
 from experiments import length_bounds
 from experiments.report.carried import merged, present_commit, told
 from experiments.report.template import percent, render
@@ -26,6 +27,8 @@ from experiments.worth import (
     rows_of,
 )
 from hmas.engine.core.profile import builtin_profile
+from hmas.perception.backends.model import ModelBackend
+from hmas.prediction.models.catboost_model import CatBoostCostModel
 from hmas.sim.cells import Cell, CellStore
 from hmas.sim.experiment import Experiment
 from hmas.sim.sources import build
@@ -71,12 +74,25 @@ def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path
         missing=missing,
         cpu_min=cpu_s / 60.0,
         carried=carried,
+        times=_times(),
     )
     paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
     document = [plain(row) for row in rows]
     paths[1].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     paths[2].write_text(json.dumps([plain(row) for row in late], indent=1) + "\n", encoding="utf-8")
     return paths
+
+
+def _times() -> str:
+    """Returns of which models the simulator's times are, and how long they take, beside the models that ship."""
+    told_of = json.loads((Path(hmas.sim.times.__file__).with_name(hmas.sim.times.FILE)).read_text(encoding="utf-8"))
+    ships = [ModelBackend().version, CatBoostCostModel().version]
+    others = [f"`{was}` (now `{now}`)" for was, now in zip(told_of["versions"], ships, strict=True) if was != now]
+    text = "The models take the time that was measured of them: " + "; ".join(
+        f"{name} {told_of[name][0][1]:.2f} ms for one prompt and {told_of[name][-1][1]:.1f} for {told_of[name][-1][0]}"
+        for name in ("perception", "prediction")
+    )
+    return f"{text}.{f' Measured with an earlier {others[0]}.' if others else ''}"
 
 
 def _cognition_row(document: dict[str, Any]) -> CognitionRow:
