@@ -200,7 +200,7 @@ eval-cognition: $(STAMP) ## quality and latency of perception and prediction (DA
 	$(BIN)/python -m experiments.cognition --data $(or $(DATA),data) $(ARGS)
 
 bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also LiteLLM and Rust routers; PAGE=1: docs/results/hop.md; TLS=1: that of TLS, docs/results/hop-tls.md; PICKER=1: of the endpoint picker, docs/results/hop-picker.md; PROMPTS=1: of following prompts, docs/results/hop-prompts.md; PERCEPTION=1: of perception, docs/results/hop-perception.md)
-	$(BIN)/python -m benchmarks.hop $(if $(TLS),--tls --page docs/results/hop-tls.md,$(if $(PICKER),--picker --page docs/results/hop-picker.md,$(if $(PROMPTS),--prompts --runs 6 --page docs/results/hop-prompts.md,$(if $(PERCEPTION),--perception --runs 6 --page docs/results/hop-perception.md,--json out/bench-hop.json \
+	$(BIN)/python -m benchmarks.hop $(if $(TLS),--tls --page docs/results/hop-tls.md,$(if $(PICKER),--picker --page docs/results/hop-picker.md,$(if $(PROMPTS),--prompts --runs 10 --page docs/results/hop-prompts.md,$(if $(PERCEPTION),--perception --runs 10 --page docs/results/hop-perception.md,--json out/bench-hop.json \
 	  $(if $(PEERS),--peers) $(if $(PAGE),--page docs/results/hop.md)))))
 
 presubmit: fmt test bench-smoke ## before sending a change

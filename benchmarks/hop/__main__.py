@@ -256,7 +256,10 @@ def main() -> int:
     console = Console()
     if args.prompts or args.perception:
         other, told = (BLIND, prompts_page) if args.prompts else (UNREAD, perception_page)
-        text = told(run_pairs(other, args.seconds, args.runs, console), args.seconds, WORDS)
+        pairs = run_pairs(other, args.seconds, args.runs, console)
+        text = told(pairs, args.seconds, WORDS)
+        if args.page:
+            args.page.with_suffix(".json").write_text(json.dumps(pairs, indent=1) + "\n")
         args.page.write_text(text) if args.page else console.print(text)
         return 0
     results = run(

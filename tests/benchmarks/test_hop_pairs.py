@@ -1,8 +1,8 @@
-"""What perception costs the hop is told as noise or not, pair by pair."""
+"""What perception and the following of prompts cost the hop is told pair by pair, with what can be told at all."""
 
 import pytest
 
-from benchmarks.hop.page import MESH, UNREAD, perception_page
+from benchmarks.hop.page import BLIND, MESH, UNREAD, perception_page, prompts_page
 
 
 def runs(name: str, *us: float) -> list[dict[str, object]]:
@@ -20,3 +20,16 @@ def test_a_difference_is_noise_or_more_or_less(ours: tuple[float, ...], verdict:
     assert line.endswith(f"| {verdict} |")
     assert "the prior answered 10.0 % for want of time" in page
     assert "3 pairs of runs" in page
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ((101.0, 102.0, 101.5), "met"), ((110.0, 111.0, 110.5), "**missed**"),
+        ((90.0, 110.0, 103.0), "**cannot be told**"),
+    ],
+)  # fmt: skip
+def test_a_goal_within_the_interval_is_neither_met_nor_missed(ours: tuple[float, ...], verdict: str) -> None:
+    page = prompts_page([*runs(MESH, *ours), *runs(BLIND, 100.0, 100.0, 100.0)], 8.0, 512)
+    (line,) = (line for line in page.splitlines() if line.startswith("| plain request |"))
+    assert line.endswith(f"| {verdict} |")
