@@ -45,7 +45,7 @@ def measure(file: Path) -> None:
     """Carries out a round. Raises RuntimeError if the suite fails or has skips in place of figures."""
     draft = file.with_suffix(".part")
     draft.unlink(missing_ok=True)
-    env = os.environ | {"HMAS_FIGURES": str(draft.absolute())}
+    env = os.environ | {"FIGURES_FILE": str(draft.absolute())}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-m", "engines", "-rs", *SUITES], env=env, check=False
     )

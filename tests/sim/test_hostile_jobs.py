@@ -1,5 +1,5 @@
 """A tenant that lies about its jobs, or floods the mesh with small ones, does not make others' late: budgets of a
-millisecond, others' job ids, jobs of one stage with a budget that can just be kept, and none. `HMAS_HOSTILE_S=255`
+millisecond, others' job ids, jobs of one stage with a budget that can just be kept, and none. `HOSTILE_SECONDS=255`
 makes the runs ten times as long: 10,000 jobs of the hostile tenant beside 200 of the other's, in two minutes."""
 
 import os
@@ -20,7 +20,7 @@ from hmas.sim.workload import OfferedRequest, Workload
 
 PROFILE, ENGINES, SEQUENCES = "tiny-emulated", 2, 16
 SLO = Slo(60.0, 1.0)
-SECONDS = float(os.environ.get("HMAS_HOSTILE_S", "25"))
+SECONDS = float(os.environ.get("HOSTILE_SECONDS", "25"))
 JOBS_PER_S, ATTACKS_PER_S = 0.8, 40.0
 BUDGET_S = 12.0
 
