@@ -301,8 +301,15 @@ def proposers(
                 store.put(cell, figures)
         return finished(store, wanted)
 
-    worst = worst_of(filled(search_cells()))
-    _told(write_page(filled(cells_of(worst, chosen)), worst, chosen, out))
+    searched = filled(search_cells())
+    if len(searched) < len(search_cells()):
+        raise typer.BadParameter("the search is not finished: give the command without --pages-only")
+    worst = worst_of(searched)
+    found = filled(cells_of(worst, chosen))
+    whole = [seed for seed in chosen if all(cell in found for cell in cells_of(worst, (seed,)))]
+    if not whole:
+        raise typer.BadParameter("no seed has been run with every proposer: give the command without --pages-only")
+    _told(write_page(found, worst, whole, out))
 
 
 @app.command(name="whatif-live")

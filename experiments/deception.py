@@ -200,7 +200,7 @@ def code_of_deception(_: Any) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeceptionRun:
     """The figures of one run. `raw`, `frozen` and `corrected` are the errors log(answer / prediction) of the misled
-    requests in the order in which they settled: of perception's word, of that word as the worker corrected it up to
+    requests in the order in which they settled: of perception's word, of that word with the median correction up to
     `FROM_S`, and of what the worker made of it; `settled_s` when, after
     `FROM_S`. `later` is the mean of `corrected` over the half of these requests that came last: those that settle last
     are the longest. `own` and `others`: the goodput rates of the deceiver and of the other tenants from `FROM_S` on.

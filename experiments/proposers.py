@@ -36,7 +36,7 @@ REHEARSED = RehearsalConfig(enabled=True, window_s=120.0, max_candidates=2)
 WORST, UNREHEARSED = "worst, rehearsed", "worst, not rehearsed"
 NONSENSE, LATE, NEVER = "language model: nonsense", "language model: late", "language model: never"
 PROPOSERS = (WORST, NONSENSE, LATE, NEVER)  # what may cost next to nothing
-LATE_S, NEVER_S = 60.0, 1e9
+LATE_S, NEVER_S = 9.0, 1e9  # just before the controller stops waiting for an answer, and after
 NO_ANSWERS = ("{", '{"topology": "fcfs"}', '{"topology": "none", "bypass": false, "reason": "", "hints": {}}')
 
 

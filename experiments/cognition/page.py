@@ -73,12 +73,12 @@ def worth(served: list[dict[str, Any]]) -> list[str]:
         ours = by[load, "trained"]
         gains = {name: paired(ours, rates) for (at, name), rates in by.items() if at == load and ours and rates}
         words = [
-            f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f} against {name}{' (within chance)' if gain.noise else ''}"
+            f"{100 * gain.mean:+.1f} ± {100 * gain.half:.1f} points against {name}{' (chance)' if gain.noise else ''}"
             for name, gain in gains.items()
             if name != "trained"
         ]
         if words:
-            told.append(f"{load:g} λ*: the trained perception is {', '.join(words)} points.")
+            told.append(f"{load:g} λ*: the trained perception has {', '.join(words)}.")
     return told
 
 

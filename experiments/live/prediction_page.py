@@ -156,11 +156,12 @@ def verdict(pooled: Document) -> str:
 def _stand_in(name: str, runs: Sequence[Document]) -> str:
     """Returns how the errors of CatBoost and of the model that would stand in for it compare over an engine's runs, by
     what the prediction service tells; empty where it did not tell of both."""
-    own = [run["by_model"] for run in runs if run["engine"] == name and "by_model" in run]
+    own = [run["by_model"] for run in runs if run["engine"] == name and run.get("by_model") and not run["reasons"]]
     told = []
     for cost, words in (("ttft", "prefill"), ("tpot", "time per output token")):
         models = sorted({key.split()[0] for errors_ in own for key in errors_ if key.endswith(f" {cost}")})
-        means = {m: fmean(e[key] for e in own if (key := f"{m} {cost}") in e) for m in models}
+        whole = [errors_ for errors_ in own if all(f"{m} {cost}" in errors_ for m in models)]
+        means = {m: fmean(errors_[f"{m} {cost}"] for errors_ in whole) for m in models} if whole else {}
         if "catboost" in means and len(means) > 1:
             ours = means.pop("catboost")
             others = " and ".join(f"{value:.3f} of the {model} model" for model, value in means.items())

@@ -159,21 +159,39 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
 
 def trace_goals(results: CellResults, ahead: Mapping[str, list[str]]) -> list[Goal]:
     """Returns what was aimed at on recorded traces. `ahead`: where another system leads by more than the spread, by
-    ours. None of a goal's verdict: its runs are not finished."""
+    ours. A verdict is None where its runs are not finished."""
     found = []
     if HMAS in ahead:
         told = "; ".join(ahead[HMAS]) or "none is"
-        found.append(Goal("over plain HTTP no other system is ahead by more than the spread", told, not ahead[HMAS]))
+        found.append(
+            Goal(
+                "over plain HTTP no other system is ahead by more than the spread",
+                told,
+                _no(ahead[HMAS], results, HMAS, 2),
+            )
+        )
     if PLUGIN in ahead:
         leads = _leads(results, PLUGIN)
         told = "; ".join(leads) or "none is"
-        found.append(Goal("with the plug-in no other system is ahead at all", told, not leads))
+        found.append(Goal("with the plug-in no other system is ahead at all", told, _no(leads, results, PLUGIN, 1)))
     for spec, load in results.settings():
         if load == JUDGED_LOAD:
             share = results.share_of_bound(spec, load, HMAS)
             words = f"{spec.name} at {load:g}: at least {LEAST_SHARE:g} of the bound"
             found.append(Goal(words, share.text(), share.mean >= LEAST_SHARE if share.count else None))
     return found
+
+
+def _no(leads: list[str], results: CellResults, ours: str, seeds: int) -> bool | None:
+    """Returns whether there are no leads; None if there are none, but some system has fewer than `seeds` seeds."""
+    if leads:
+        return False
+    found = [
+        results.lead(spec, load, s, ours, "score", "goodput_rate").count
+        for spec, load in results.settings()
+        for s in _rivals(results)
+    ]
+    return True if found and min(found) >= seeds else None
 
 
 def _rivals(results: CellResults) -> list[str]:

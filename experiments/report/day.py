@@ -133,7 +133,10 @@ def _reach(summary: DaySummary) -> float:
 def _conclusion(found: Mapping[DayCell, dict[str, Any]], judged: str | None) -> str:
     """Returns whether adaptation earned its place, in words."""
     if judged is None:
-        return "No version has a place for adaptation with all seeds, so it ships off."
+        whole = all(_chosen(found, name)[0] for name in VERSIONS)
+        if whole and all(len(summary_of(rows_of(_chosen(found, v)[1])).places) < LEAST_REGIMES for v in VERSIONS):
+            return "No version of the day has a place for adaptation, so it ships off."
+        return "Runs of the fixed topologies are missing, so that adaptation is not judged; it ships off."
     if (told := _adapted(found, judged)) is None:
         return f"On the {judged} day it was not run, so it is not judged; it ships off."
     met = sum(verdict == "met" for *_, verdict in told["goals"])

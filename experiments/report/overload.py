@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from experiments.report.comparison import HEADER, rows_of
+from experiments.report.comparison import HEADER, PLUGIN, rows_of
 from experiments.report.markdown import ESG, VARIANTS, name_of, page
 from experiments.report.results import CellResults, Value
 from hmas.laws.scoring import jain_index
@@ -17,7 +17,6 @@ from hmas.sim.systems import HMAS
 GOALS = {2.0: 0.93}  # share of the upper bound that the default should reach, by load
 GOAL = 0.95  # at every other load
 NOTHING = Value(float("nan"), 0.0, 0)
-PLUGIN = "hmas-plugin"
 
 
 def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:

@@ -92,7 +92,8 @@ def _times() -> str:
         f"{name} {told_of[name][0][1]:.2f} ms for one prompt and {told_of[name][-1][1]:.1f} for {told_of[name][-1][0]}"
         for name in ("perception", "prediction")
     )
-    return f"{text}.{f' Measured with an earlier {others[0]}.' if others else ''}"
+    earlier = f" They were measured of earlier models: {', '.join(others)}." if others else ""
+    return f"{text}.{earlier}"
 
 
 def _cognition_row(document: dict[str, Any]) -> CognitionRow:

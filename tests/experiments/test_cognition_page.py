@@ -95,8 +95,8 @@ def test_what_perception_is_worth_is_told_seed_by_seed() -> None:
         for name, rates in {"trained": (0.90, 0.92), "rules": (0.93, 0.95), "prior alone": (0.80, 0.94)}.items()
     ]
     (line,) = worth(served)
-    assert line.startswith("1.4 λ*: the trained perception is -3.0 ± 0.0 against rules, +4.0")
-    assert "against prior alone (within chance) points." in line
+    assert line.startswith("1.4 λ*: the trained perception has -3.0 ± 0.0 points against rules, +4.0")
+    assert "points against prior alone (chance)." in line
     assert worth([{"load": 1.4, "estimator": "trained"}]) == []
 
 

@@ -113,7 +113,10 @@ def test_the_page_has_the_seeds_that_all_have_and_says_what_was_missed(tmp_path:
     text = page.read_text()
     assert "(11)" in text
     assert "**So adaptation has no place on this day.**" in text
-    assert "**No version has a place for adaptation with all seeds, so it ships off.**" in text
+    assert "**Runs of the fixed topologies are missing, so that adaptation is not judged; it ships off.**" in text
+    of_all = {replace(cell, version=version): run for cell, run in found.items() for version in VERSIONS}
+    whole = write_page(of_all, None, tmp_path / "whole")[0].read_text()
+    assert "**No version of the day has a place for adaptation, so it ships off.**" in whole
     assert text.count("**missed**") == 3
     assert "| 11 | 580 | bursts | edf | bandit | +5.0 | -1.0 points |" in text
     assert "| 11 | 800 | bursts | edf | bandit | +5.0 | rolled back after 31 s |" in text

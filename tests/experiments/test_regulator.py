@@ -91,7 +91,7 @@ def test_a_part_is_compared_with_the_whole_seed_by_seed(store: CellStore, tmp_pa
     seen = courses(store, SEEDS, SECONDS, None)
     page, document, regimes = write_page(study(store, rows, seen), tmp_path / "out")
     text = page.read_text()
-    judged = {goal.words: goal for goal in goals(rows)}
+    judged = {goal.words: goal for goal in goals(rows, 0)}
     assert [goal.met for goal in judged.values()] == [True, True, False, False, None]
     assert judged["memory short: freezing costs at least 2.5 points in the mean"].found.startswith("3.2 points")
     assert "memory short, mix at 1.4 λ* (niyama, +1.1 points): **missed**" in text
@@ -126,8 +126,11 @@ def test_an_unlimited_n_run_may_be_the_best_fixed_one(store: CellStore) -> None:
             store.put(cell, finished(0.9 + 0.02 * (system == "hmas-untimed") + 0.001 * cell.seed))
     rows = rows_of(store, SEEDS, SECONDS, None)
     assert [row.system for row in rows if row.best_fixed] == ["hmas-untimed"]
-    (goal,) = [goal for goal in goals(rows) if "best fixed" in goal.words and "every" in goal.words]
+    (goal,) = [goal for goal in goals(rows, 0) if "best fixed" in goal.words and "every" in goal.words]
     assert goal.met is False
+    (ahead,) = [goal for goal in goals(rows, 0) if "no other system" in goal.words]
+    assert "hmas-untimed" in ahead.found  # the best fixed limit is a system of its own, too
+    assert {goal.met for goal in goals(rows, 3)} <= {False, None}
 
 
 def test_a_component_is_compared_with_the_published_whole(store: CellStore) -> None:
