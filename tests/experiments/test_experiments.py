@@ -475,6 +475,18 @@ def test_goals_on_traces_are_judged_and_our_own_variants_are_no_rivals(tmp_path:
     )
 
 
+def test_nothing_is_met_on_traces_that_were_not_run(tmp_path: Path) -> None:
+    experiment = Experiment(
+        name="traces", title="Traces", page="traces", profile="tiny-emulated", engines=1,
+        workloads=(WorkloadSpec(kind="mix", duration_s=8.0, stated=True),), systems=("vllm", "hmas", "hmas-plugin"),
+        loads=(1.5,), seeds=(1, 2),
+    )  # fmt: skip
+    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "pages", whole=[], data=None)
+    page = (tmp_path / "pages" / "traces.md").read_text()
+    assert page.count("not measured yet") == 3
+    assert ": met" not in page
+
+
 def test_a_lead_within_the_spread_is_level() -> None:
     assert _is_level(Value(0.01, 0.02, 3))
     assert not _is_level(Value(0.03, 0.02, 3))
