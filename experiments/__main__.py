@@ -1,11 +1,11 @@
 """`python -m experiments` runs the experiments and writes their pages of results."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -16,6 +16,7 @@ from hmas.sim.cells import Cell, CellStore, compute
 from hmas.sim.cli import Data, data_folder, load
 from hmas.sim.experiment import Experiment
 from hmas.sim.sources import WorkloadSpec
+from hmas.sim.stored import Stored
 
 app = typer.Typer(
     help="Runs experiments in virtual time and writes their pages.",
@@ -263,12 +264,7 @@ def a_day(
     store, chosen = CellStore(cells, code_of_day), SEEDS[:seeds]
 
     def filled(wanted: Sequence[DayCell]) -> dict[DayCell, dict[str, Any]]:
-        missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
-        with ProcessPoolExecutor(processes) as pool:
-            for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
-                typer.echo(f"{cell.system}, {cell.version} day, seed {cell.seed}")
-                store.put(cell, figures)
-        return {cell: run for cell in wanted if (run := store.get(cell)) is not None}
+        return _filled(store, wanted, compute, 0 if pages_only else processes)
 
     found = filled(fixed_cells(chosen))
     version = judged_version(found, chosen)
@@ -288,18 +284,13 @@ def proposers(
     """Measures what it costs that the meta controller is badly advised, and writes the page. If interrupted, give the
     command again: finished runs are kept."""
     from experiments.day import code_of_day
-    from experiments.proposers import SEEDS, ProposerCell, cells_of, compute, finished, search_cells, worst_of
+    from experiments.proposers import SEEDS, ProposerCell, cells_of, compute, search_cells, worst_of
     from experiments.report.proposers import write_page
 
     store, chosen = CellStore(cells, code_of_day), SEEDS[:seeds]
 
     def filled(wanted: Sequence[ProposerCell]) -> dict[ProposerCell, dict[str, Any]]:
-        missing = [cell for cell in wanted if not pages_only and store.get(cell) is None]
-        with ProcessPoolExecutor(processes) as pool:
-            for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
-                typer.echo(f"{cell.system}, seed {cell.seed}")
-                store.put(cell, figures)
-        return finished(store, wanted)
+        return _filled(store, wanted, compute, 0 if pages_only else processes)
 
     searched = filled(search_cells())
     if len(searched) < len(search_cells()):
@@ -434,6 +425,22 @@ def _agentic(data: Path | None, *more: str) -> Path:
         wanted = " and ".join(f"{name}/" for name in needed)
         raise typer.BadParameter(f"this needs recorded workflows: give --data FOLDER with {wanted} in it")
     return folder
+
+
+C = TypeVar("C", bound=Stored)
+
+
+def _filled(
+    store: CellStore, wanted: Sequence[C], compute: Callable[[C], dict[str, Any]], processes: int
+) -> dict[C, dict[str, Any]]:
+    """Makes the runs that the store lacks, none with 0 processes, and returns those that are finished."""
+    missing = [cell for cell in wanted if store.get(cell) is None] if processes else []
+    if missing:
+        with ProcessPoolExecutor(processes) as pool:
+            for cell, figures in zip(missing, pool.map(compute, missing), strict=True):
+                typer.echo(str(cell))
+                store.put(cell, figures)
+    return {cell: run for cell in wanted if (run := store.get(cell)) is not None}
 
 
 def _told(paths: Iterable[Path]) -> None:

@@ -15,7 +15,6 @@ from hmas.meta.agent.config import MetaConfig, RehearsalConfig
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import SELECTORS
 from hmas.sim import scripted_llm
-from hmas.sim.cells import CellStore
 from hmas.sim.experiment import chunked
 from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import FOLDER, perceived
@@ -125,7 +124,3 @@ def cells_of(worst: str, seeds: Sequence[int]) -> list[ProposerCell]:
         for seed in seeds
         for system in (HMAS, UNREHEARSED, *PROPOSERS)
     ]
-
-
-def finished(store: CellStore, cells: Sequence[ProposerCell]) -> dict[ProposerCell, dict[str, Any]]:
-    return {cell: run for cell in cells if (run := store.get(cell)) is not None}

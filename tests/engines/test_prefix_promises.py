@@ -26,7 +26,6 @@ FLAGS = (
     "--enable-prefix-caching", "--enable-prompt-tokens-details", "--block-size", str(BLOCK),
     "--num-gpu-blocks-override", str(BLOCKS), "--max-num-seqs", "16",
 )  # fmt: skip
-FITTING = 0.05  # how far hits of emulated engines may be from real ones where all agents fit
 PRESSED = 0.1  # how far hits of emulated engines may be from real ones where memory is far too small
 STALE_S = 2.0  # after which a promise from before a reset is not made any more
 
@@ -162,7 +161,7 @@ async def test_emulated_engines_find_as_much_in_their_caches(mesh: Any, loops: L
     told("agents that fit", calls)
     excess = excess_of_emulated(calls)
     note("excess", excess)
-    assert abs(excess) <= FITTING
+    assert abs(excess) <= 0.02
 
 
 async def test_promises_are_kept_under_pressure_by_feedback_alone(mesh: Any, loops: Loops) -> None:

@@ -5,10 +5,9 @@ from itertools import cycle
 
 import pytest
 
-from hmas.contracts.control import Hints, TopologyName
-from hmas.contracts.views import VLong
+from experiments.proposers import FixedProposer
+from hmas.contracts.control import TopologyName
 from hmas.meta.agent.config import MetaConfig, RehearsalConfig, RulesConfig
-from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.agent.selectors.table import SELECTORS
 from hmas.sim import scripted_llm
 from hmas.sim.mesh import MeshSim
@@ -24,18 +23,6 @@ ANSWER = '{"topology": "fcfs", "bypass": false, "reason": "", "hints": {}}'
 COST = 0.005  # the most that a bad proposer may cost, as a share of requests
 
 
-class Fixed:
-    """A selector that always proposes one topology."""
-
-    name = "fixed"
-
-    def __init__(self, topology: TopologyName) -> None:
-        self._topology = topology
-
-    def select(self, now_s: float, view: VLong, current: Choice) -> Choice:
-        return Choice(self._topology, Hints(), "always")
-
-
 def ran(meta: MetaConfig, rate: float = 36.0, duration_s: float = 30.0) -> SimResult:
     setup = replace(NOISY, meta_config=replace(meta, decide_every_s=5.0, min_dwell_s=5.0))
     return MeshSim(setup, SMALL, 2, random_workload(3, rate, duration_s), 3, rehearsal=of_blocks).run()
@@ -49,7 +36,7 @@ def usual() -> float:
 def test_the_worst_proposal_costs_next_to_nothing_if_it_is_rehearsed(
     usual: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(SELECTORS, "worst", lambda config: Fixed(TopologyName.FCFS))
+    monkeypatch.setitem(SELECTORS, "worst", lambda config: FixedProposer(TopologyName.FCFS))
     unrehearsed = ran(MetaConfig(selector="worst")).score.goodput_rate
     rehearsed = ran(MetaConfig(selector="worst", rehearsal=REHEARSED))
     assert unrehearsed < usual - 0.03
@@ -80,7 +67,7 @@ def test_a_language_model_that_answers_late_or_never_costs_next_to_nothing(
 
 def test_a_better_topology_is_found_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """The switch is rehearsed, made, and said to be; what follows is the guards' matter."""
-    monkeypatch.setitem(SELECTORS, "better", lambda config: Fixed(TopologyName.MAX_ON_TIME))
+    monkeypatch.setitem(SELECTORS, "better", lambda config: FixedProposer(TopologyName.MAX_ON_TIME))
     slow = RulesConfig(usual=TopologyName.FCFS)
     turns = ran(MetaConfig(selector="better", rules=slow, rehearsal=REHEARSED), 34.0, 60.0)
     reasons = [span.reason for span in turns.run.topologies if span.topology == "max_on_time"]
