@@ -5,8 +5,9 @@ from pathlib import Path
 
 from experiments.report.results import CellResults
 from experiments.report.template import render
-from hmas.sim.baselines.systems import BASELINES, SARATHI_CHUNK
-from hmas.sim.systems import HMAS
+from hmas.sim.baselines.systems import BASELINES, FleetSetting
+from hmas.sim.setup import PLUGIN_CHUNK_TOKENS
+from hmas.sim.systems import HMAS, MESHES
 from hmas.statera.agent.config import FenceConfig
 
 NAMES = {
@@ -58,6 +59,23 @@ def baselines_of(results: CellResults) -> list[tuple[str, str, str]]:
     return [(name_of(each.name), each.checked, each.compared) for each in found]
 
 
+def step_limits(results: CellResults) -> list[str]:
+    """Returns the tokens and requests that a step of an engine holds at most, where they are not the profile's own:
+    one text for each pair of limits, with the systems of the page that have it."""
+    profile = results.experiment.engine
+    own = profile.limits.max_num_batched_tokens, profile.limits.max_num_seqs
+    systems: dict[tuple[int, int], list[str]] = {}
+    for system in results.experiment.systems:
+        if baseline := BASELINES.get(system):
+            limits = baseline.core(profile, FleetSetting(seed=1)).profile.limits
+            found = limits.max_num_batched_tokens, limits.max_num_seqs
+        else:
+            found = (PLUGIN_CHUNK_TOKENS, own[1]) if MESHES[system].plugin else own
+        if found != own:
+            systems.setdefault(found, []).append(name_of(system))
+    return [f"{', '.join(names)}: {tokens} and {seqs}" for (tokens, seqs), names in systems.items()]
+
+
 @dataclass(frozen=True, slots=True)
 class EsgTrades:
     """Of the `settings` with both plain FCFS and our default, those in which the default brings less ESG: `told` says
@@ -91,7 +109,8 @@ def esg_trades(results: CellResults) -> EsgTrades:
 
 def page(name: str, results: CellResults, **values: object) -> str:
     """Renders the template `name` with `values` and what every page of an experiment needs."""
-    shared = {"results": results, "experiment": results.experiment, "SARATHI_CHUNK": SARATHI_CHUNK, "name_of": name_of}
+    shared = {"results": results, "experiment": results.experiment, "name_of": name_of}
+    shared["limits"] = step_limits(results)
     shared["EPSILON"] = FenceConfig().epsilon
     shared["baselines"] = baselines_of(results)
     shared["esg"] = esg_trades(results)
