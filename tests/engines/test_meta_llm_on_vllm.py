@@ -11,17 +11,18 @@ from typing import Any
 import openai
 import pytest
 
-from hmas.contracts.control import INITIAL_TOPOLOGY, Hints
+from hmas.contracts.control import INITIAL_TOPOLOGY, AuditRecord, Hints
 from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
 from hmas.contracts.past import PastBlock
 from hmas.meta.agent.config import MetaConfig, RehearsalConfig
-from hmas.meta.agent.selectors.llm import RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
+from hmas.meta.agent.selectors.llm import NOTHING, RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.llm_client import MAX_ANSWER_TOKENS
 from hmas.sim import scripted_llm
 from hmas.sim.mesh import MeshSim
 from hmas.sim.rehearsal import of_blocks
 from hmas.sim.systems import NOISY
+from tests.e2e.audits import Audits
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
@@ -82,6 +83,28 @@ async def test_each_answer_of_a_model_of_random_weights_parses_and_is_rehearsed(
     proposed = {(each.topology, each.hints) for each in parsed if isinstance(each, Choice) and not each.bypass}
     assert proposed - {usual}
     assert rehearsed >= proposed - {usual}
+
+
+async def test_the_controller_of_the_running_mesh_reads_the_answers_of_its_own_model(mesh: Any) -> None:
+    """What it does with them is told: this model proposes much the same each time, often the bypass, which no proposer
+    is given."""
+    async with Audits() as audits:
+        await audits.listen(mesh)
+        done = asyncio.create_task(audits.wait(120.0, lambda _: len(of_the_model(audits)) >= 3))
+        async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", timeout=PATIENCE_S) as client:
+            while not done.done():
+                await client.chat.completions.create(
+                    model=MODEL, messages=[{"role": "user", "content": "hi"}], max_tokens=4
+                )
+                await asyncio.sleep(0.2)
+    found = of_the_model(audits)
+    assert len(found) >= 3, audits.found
+    print([(r.kind, r.decision, r.reason[:60]) for r in found])
+    assert not [r for r in found if r.decision == NOTHING], found  # the decision of an answer that does not parse
+
+
+def of_the_model(audits: Audits) -> list[AuditRecord]:
+    return [r for r in audits.found if r.selector == "llm"]
 
 
 def rehearsed_in_a_mesh(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, Hints]]:
