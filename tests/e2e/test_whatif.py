@@ -102,6 +102,9 @@ async def test_a_mesh_rehearses_tells_and_remembers(rehearsing: Any, tmp_path: P
 
     assert asked("--engines", "+1")["candidates"][0]["policy"]["engines"] == 3
     assert asked("--objective", "tokens")["candidates"][0]["policy"]["hints"]["by_tokens"]
+    tenant = json.loads(before[1])["tenant"]
+    strict = asked("--slo", f"{tenant}:ttft=1")["candidates"][0]
+    assert strict["gain"] < asked("--slo", f"{tenant}:ttft=100000")["candidates"][0]["gain"], "no first token in 1 ms"
     measured = asked("--profile", str(CALIBRATED), "--topology", "edf")
     assert measured["candidates"][0]["policy"]["topology"] == "edf"
     assert measured["in_force"] != asked("--topology", "edf")["in_force"], "these engines are slower than the mesh's"
