@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -121,3 +122,11 @@ def test_a_bad_workflow_is_named(tmp_path: Path) -> None:
 def test_a_prompt_knows_whether_its_answer_is_a_call(tmp_path: Path) -> None:
     rows = [row("plot it", response_model="gold tool calls"), row("why?"), row("how?", response_model="human")]
     assert [prompt.calls_tool for prompt in read_prompts([write(tmp_path, rows)])] == [True, False, None]
+
+
+@pytest.mark.skipif("HMAS_DATA" not in os.environ, reason="needs the labelled prompts")
+def test_every_recorded_file_of_prompts_is_read() -> None:
+    files = prompt_files(Path(os.environ["HMAS_DATA"]) / "prompts")
+    assert len(files) > 10
+    for file in files:
+        assert read_prompts([file]), file.name

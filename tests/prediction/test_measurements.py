@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,3 +203,12 @@ def test_figures_of_a_perfect_prediction() -> None:
     figures = cost_figures(np.stack([rows.prefill_s, rows.tpot_s], axis=1), rows)
     assert figures.prefill == figures.decode == figures.tpot == figures.tpot_weighted == 1.0
     assert figures.latency == pytest.approx(1.0)
+
+
+@pytest.mark.skipif("HMAS_DATA" not in os.environ, reason="needs the measured performance")
+def test_every_recorded_file_is_read_or_says_why_it_holds_no_measured_request() -> None:
+    for file in sorted((Path(os.environ["HMAS_DATA"]) / "perf").glob("*.csv*")):
+        try:
+            assert len(read(file)) > 0, file.name
+        except NoMeasurements as reason:
+            assert len(str(reason).split()) > 5, file.name
