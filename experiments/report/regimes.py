@@ -19,6 +19,7 @@ from experiments.regimes import (
     comparisons,
     rows_of,
 )
+from experiments.report.in_force import in_force_of
 from experiments.report.markdown import verdict
 from experiments.report.template import render
 from experiments.slo_drift import EASIER, HALF_S, DriftRow, behind
@@ -50,6 +51,7 @@ def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
         drift=drift,
         drift_rows=[_drift_cells(row) for row in drift],
         behind=behind(drift) if drift else 0.0,
+        in_force=_in_force(store, seeds),
         half_s=HALF_S,
         easier=EASIER,
         drift_seeds=drift[0].seeds if drift else 0,
@@ -92,6 +94,19 @@ def _capacities(store: CellStore, seeds: Sequence[int]) -> str:
         found = store.get(cells_of(regime, regime.loads[0], HMAS, seeds[:1])[0].capacity)
         told.append(f"{regime.profile} {found['rate_rps']:.2f}" if found else f"{regime.profile} not measured")
     return "; ".join(told)
+
+
+def _in_force(store: CellStore, seeds: Sequence[int]) -> str:
+    """Returns what was in force in the runs of the systems that choose, by regime and load; empty without any."""
+    found = {
+        f"{system}, {regime.name}, {load:g} λ*": [store.get(cell) for cell in cells_of(regime, load, system, seeds)]
+        for regime in REGIMES
+        for load in sorted(regime.loads)
+        for system in LEAST
+    }
+    runs = {name: [row for row in rows if row and length_bounds.of_cell(row)] for name, rows in found.items()}
+    runs = {name: rows for name, rows in runs.items() if rows}
+    return in_force_of(runs) if runs else ""
 
 
 def _missing(store: CellStore, seeds: Sequence[int]) -> int:

@@ -207,8 +207,13 @@ def test_figures_of_a_perfect_prediction() -> None:
 
 @pytest.mark.skipif("HMAS_DATA" not in os.environ, reason="needs the measured performance")
 def test_every_recorded_file_is_read_or_says_why_it_holds_no_measured_request() -> None:
-    for file in sorted((Path(os.environ["HMAS_DATA"]) / "perf").glob("*.csv*")):
+    files = sorted((Path(os.environ["HMAS_DATA"]) / "perf").glob("*.csv*"))
+    held, reasons = dict[str, int](), dict[str, str]()
+    for file in files:
         try:
-            assert len(read(file)) > 0, file.name
+            held[file.name] = len(read(file))
         except NoMeasurements as reason:
-            assert len(str(reason).split()) > 5, file.name
+            reasons[file.name] = str(reason)
+    assert len(held) > len(reasons)
+    assert all(held.values()), held
+    assert all(len(reason.split()) > 5 for reason in reasons.values()), reasons
