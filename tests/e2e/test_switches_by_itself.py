@@ -36,6 +36,16 @@ def load(mesh: Any, rate: float, seconds: int, out: Path) -> "subprocess.Popen[s
     )  # fmt: skip
 
 
+async def why_now(mesh: Any) -> Any:
+    """What `hmas why` says of the decision in force, asked with a request of its own."""
+    async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=120) as client:
+        answer = await client.chat.completions.with_raw_response.create(
+            model="emulated", messages=[{"role": "user", "content": "hi"}], max_tokens=3
+        )
+    why = mesh.hmas("why", answer.headers["x-request-id"], "--json", timeout=60)
+    return json.loads(why.stdout)["in_force_now"]
+
+
 async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why(adaptive: Any, tmp_path: Path) -> None:
     mesh = adaptive
     async with Audits() as audits:
@@ -55,12 +65,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
             shown = " ".join(top.stdout.split())
             since = audits.told_since(switch)
             assert any(f"by {who}" in shown and said[:20] in shown for who, said in since), top.stdout
-            async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=120) as client:
-                answer = await client.chat.completions.with_raw_response.create(
-                    model="emulated", messages=[{"role": "user", "content": "hi"}], max_tokens=3
-                )
-            why = mesh.hmas("why", answer.headers["x-request-id"], "--json", timeout=60)
-            told = json.loads(why.stdout)["in_force_now"]
+            told = await why_now(mesh)
             since = audits.told_since(switch)
             assert any(told["proposer"] == who and said in told["reason"] for who, said in since), (told, since)
 
@@ -70,6 +75,10 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
                 assert came.observed_gain is not None
                 decided = {(r.decision, r.predicted_gain) for r in audits.found if r.kind == "decided"}
                 assert (came.decision, came.predicted_gain) in decided  # another switch may have followed the first
+                told = await why_now(mesh)
+                print(f"hmas why: {told['topology']}, {told['came']}")
+                if told["topology"] == came.decision:
+                    assert told["came"] == came.reason
                 print(f"{switch.decision}: {came.reason}")
         finally:
             busy.terminate()

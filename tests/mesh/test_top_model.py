@@ -97,6 +97,12 @@ def picture(model: TopModel, now_s: float) -> str:
     return captured.get()
 
 
+REJECTED = AuditRecord(
+    source="meta", pool="m", kind="rejected", decision="none", reason="not JSON", selector="llm", view_json="{}",
+    epoch=1, seq=2,
+)  # fmt: skip
+
+
 def test_a_worker_is_shown_with_queue_topology_and_controls() -> None:
     model = TopModel()
     assert "waiting" in picture(model, 0.0)
@@ -127,21 +133,11 @@ def test_switches_and_tuple_changes_are_listed_repetitions_are_not() -> None:
     assert len(model.changes) == 1
     model.hear(5.0, replace(DECISION, topology=T.WFQ, seq=9, reason="unfair"))
     model.hear(6.0, replace(CONTROL, engines=(replace(CONTROL.engines[0], n_run=8),), seq=9))
-    model.hear(
-        7.0,
-        AuditRecord(
-            source="meta",
-            pool="m",
-            kind="rejected",
-            decision="none",
-            reason="not JSON",
-            selector="llm",
-            view_json="{}",
-            epoch=1,
-            seq=2,
-        ),
-    )
+    model.hear(7.0, REJECTED)
+    told = replace(REJECTED, kind="outcome", decision="edf", reason="+5.0 points predicted, +3.0 observed", seq=3)
+    model.hear(8.0, told)
     texts = [text for _, _, text in model.changes]
+    assert texts[-1] == "outcome: edf (+5.0 points predicted, +3.0 observed)"
     assert "sjf → wfq" in texts[1]
     assert "N_run 16 → 8" in texts[2]
     assert "not JSON" in texts[3]

@@ -9,13 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hmas.contracts.control import AuditRecord
 from hmas.mesh.client import connected, replies_to
 from hmas.runtime.bus import Bus
-from hmas.wire.subjects import QUERY_EFFECTS, QUERY_WHY
+from hmas.wire.codec import WireError, decode
+from hmas.wire.subjects import AUDIT_STREAM, QUERY_EFFECTS, QUERY_WHY
 from hmas.wire.v1 import observe_pb2
 
 TIMEOUT_S = 2.0
 QUIET_S = 0.7  # every process answers for itself; after so long without a reply there is none to come
+AUDITS_READ = 300  # newest records of the audit among which the outcome of a switch is looked for
 
 
 async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
@@ -24,7 +27,31 @@ async def ask_why(bus: Bus, request_id: str) -> dict[str, Any] | None:
         timeline = await timeline_of(bus, request_id)
         if timeline is not None and "job" in timeline:
             timeline["stages"] = await stages_of(bus, timeline["job"]["job"])
+        if timeline is not None and (in_force := timeline.get("in_force_now")):
+            in_force["came"] = await what_came(bus, timeline["pool"], in_force["topology"])
         return timeline
+
+
+async def what_came(bus: Bus, pool: str, topology: str) -> str | None:
+    """Returns what the audit says that the pool's switch to the topology brought, which is told some minutes after it;
+    None while it is not told, or where the audit cannot be read. Asks over a bus that is connected."""
+    import nats.errors
+
+    js = bus.client.jetstream(timeout=TIMEOUT_S)
+    try:
+        state = (await js.stream_info(AUDIT_STREAM)).state
+        for number in range(state.last_seq, max(state.first_seq, state.last_seq - AUDITS_READ + 1) - 1, -1):
+            message = await js.get_msg(AUDIT_STREAM, number)
+            record = decode(AuditRecord, message.data or b"")
+            if (record.source, record.pool) != ("meta", pool):
+                continue
+            if record.kind == "outcome" and record.decision == topology:
+                return record.reason
+            if record.kind not in ("rejected", "layout", "outcome") and record.decision != topology:
+                return None  # before the switch
+    except (nats.errors.Error, WireError):
+        pass
+    return None
 
 
 async def timeline_of(bus: Bus, request_id: str) -> dict[str, Any] | None:

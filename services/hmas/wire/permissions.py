@@ -64,6 +64,7 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
     heard = [pattern(route) for route in ROUTES if any(hearer.role in roles for hearer in route.hearers)]
     if name == OPERATOR:
         publish += [QUERY_WHY, QUERY_QUEUE, QUERY_JOBS, QUERY_EFFECTS, QUERY_PAST]
+        publish += [f"$JS.API.STREAM.{verb}.{AUDIT_STREAM}" for verb in ("INFO", "MSG.GET")]
     else:
         heard += [QUERY_WHY, QUERY_JOBS] if Role.GATEWAY in roles else []
         heard += [QUERY_QUEUE] if Role.WORKER in roles else []
