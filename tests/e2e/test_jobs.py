@@ -67,7 +67,11 @@ def test_why_shows_the_stages_of_the_job_with_promised_and_real_cache(mesh: Any,
     assert timeline["request_id"] in {s["request"] for s in stages}
     assert all(s["promised"] is not None and s["outcome"] == "finished" for s in stages)
     assert all(s["cached"] is not None for s in stages)
-    assert all(s["cached"] > 0 and s["promised"] > 0 for s in stages[1:])  # they go on from the first one's prompt
+    print(*stages, sep="\n")
+    # They go on from the first one's prompt, which an engine has that served a stage of it before.
+    onward = [s for n, s in enumerate(stages) if s["engine"] in {before["engine"] for before in stages[:n]}]
+    assert onward
+    assert all(s["cached"] > 0 and s["promised"] > 0 for s in onward)
     shown = mesh.hmas("why", calls[-1].request_id, timeout=60).stdout
     assert "stages" in shown
 

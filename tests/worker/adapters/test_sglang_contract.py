@@ -179,6 +179,22 @@ async def test_a_cap_that_it_has_not_answered_is_put_back_too(engine: ScriptedEn
     assert rig.sglang.caps == [32, 128]
 
 
+async def test_one_that_does_not_answer_at_the_end_is_asked_again(engine: ScriptedEngine) -> None:
+    rig = Rig(engine)
+    await rig.event(EngineWentUp)
+    rig.adapter.steer(32, 1024)
+    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    well = engine.script["/set_internal_state"]
+
+    async def silent(peer: Peer) -> None:
+        engine.script["/set_internal_state"] = well
+        await asyncio.sleep(60)
+
+    engine.script["/set_internal_state"] = silent
+    await rig.close()
+    assert rig.sglang.caps == [32, 128]
+
+
 async def test_one_that_was_out_of_reach_for_a_while_gets_its_own_cap_back(rig: Rig) -> None:
     await rig.event(EngineWentUp)
     rig.adapter.steer(32, 1024)
