@@ -124,8 +124,8 @@ class SglangCap:
             await asyncio.sleep(self._config.settle_s)
 
     async def restore(self) -> None:
-        """Gives the engine its own limit back, if another one was sent: also one that it has not answered yet. An engine
-        that does not answer is asked once more."""
+        """Gives the engine its own limit back, if another one was sent: also one that it has not answered yet. It is
+        asked once more if it does not answer."""
         if self._lowered and not await self._tell(self._own):
             await self._tell(self._own)
 
