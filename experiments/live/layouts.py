@@ -19,7 +19,7 @@ from experiments.report.goal import Goal
 from experiments.report.template import percent, render
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.mesh.compare.engines import read_lag, reset_lag
-from hmas.mesh.compare.runs import DRAIN_S, Replay, direct_target, mesh_target
+from hmas.mesh.compare.runs import Replay, direct_target, mesh_target
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.supervisor import Mesh
 from hmas.sim.experiment import chunked
@@ -37,24 +37,27 @@ LAYOUTS = {CHOSEN: "auto", MIXED: "mixed"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutSetup:
-    """Each run lasts `warmup_s`, in which the controller learns the engines' pace and chooses, and then `scored_s`
-    seconds."""
+    """Each run offers requests for `warmup_s`, in which the controller learns the engines' pace and chooses, and then
+    for `scored_s` seconds; what is unfinished `drain_s` later is cut off and late."""
 
     rate_rps: float = 5.2
     warmup_s: float = 60.0
     scored_s: float = 120.0
+    drain_s: float = 120.0  # an answer of these engines takes half a minute
     seeds: tuple[int, ...] = (1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutRun:
-    """One run: shares of the scored requests, `classes` of pace at its end, and why it is invalid."""
+    """One run: shares of the scored requests, how many of them were `unfinished` at its end, `classes` of pace then,
+    and why it is invalid."""
 
     system: str
     seed: int
     on_time: float
     esg_rate: float
     ttft_p50_s: float
+    unfinished: int
     classes: int
     lag_p99_s: float
     reasons: tuple[str, ...]
@@ -112,7 +115,7 @@ async def _run(setup: LayoutSetup, system: str, seed: int, profile: Path, folder
     try:
         state = mesh.plan.state({})
         plan = LoadPlan(
-            name=system, trace=trace_of(setup, seed), seed=seed, drain_s=DRAIN_S, warmup_s=setup.warmup_s,
+            name=system, trace=trace_of(setup, seed), seed=seed, drain_s=setup.drain_s, warmup_s=setup.warmup_s,
             target=direct_target(state) if system == DIRECT else mesh_target(state),
             window_s=setup.warmup_s + setup.scored_s,
         )  # fmt: skip
@@ -129,6 +132,7 @@ async def _run(setup: LayoutSetup, system: str, seed: int, profile: Path, folder
         on_time=replay.score.goodput_rate,
         esg_rate=replay.score.esg_rate,
         ttft_p50_s=replay.score.ttft_p50_s,
+        unfinished=replay.score.offered - replay.score.completed,
         classes=0 if system == DIRECT else max(classes, default=1),
         lag_p99_s=replay.lag.p99_s,
         reasons=tuple(replay.reasons),
@@ -183,6 +187,7 @@ def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
         ", ".join(percent(run.on_time) for run in runs),
         f"{fmean(run.esg_rate for run in runs):.0f}",
         f"{fmean(run.ttft_p50_s for run in runs):.2f}",
+        ", ".join(str(run.unfinished) for run in runs),
         "-" if system == DIRECT else ", ".join(str(run.classes) for run in runs),
         f"{1000 * max(run.lag_p99_s for run in runs):.0f} ms",
     )

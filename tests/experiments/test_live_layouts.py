@@ -22,8 +22,9 @@ from hmas.engine.core.profile import parse_profiles
 
 def run(system: str, seed: int, on_time: float) -> LayoutRun:
     return LayoutRun(
-        system=system, seed=seed, on_time=on_time, esg_rate=100.0, ttft_p50_s=0.1, classes=2, lag_p99_s=0.01, reasons=()
-    )
+        system=system, seed=seed, on_time=on_time, esg_rate=100.0, ttft_p50_s=0.1, unfinished=3, classes=2,
+        lag_p99_s=0.01, reasons=(),
+    )  # fmt: skip
 
 
 SETUP = LayoutSetup(seeds=(1, 2))
