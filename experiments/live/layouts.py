@@ -154,6 +154,8 @@ def write_page(setup: LayoutSetup, runs: Sequence[LayoutRun], out: Path) -> list
         rows=[_row(system, [run for run in runs if run.system == system]) for system in (CHOSEN, MIXED, DIRECT)],
         tokens=CHUNK_TOKENS,
         goals=[goal.line for goal in goals(setup, runs)],
+        esg=_esg_over_direct(runs),
+        lag_ms=1000 * max(run.lag_p99_s for run in runs),
         invalid=[f"{run.system}, seed {run.seed}: {'; '.join(run.reasons)}" for run in runs if run.reasons],
     )
     page.write_text(text, encoding="utf-8")
@@ -180,6 +182,12 @@ def goals(setup: LayoutSetup, runs: Sequence[LayoutRun]) -> list[Goal]:
     ]
 
 
+def _esg_over_direct(runs: Sequence[LayoutRun]) -> float:
+    """Returns the ESG of the chosen layout over that without a mesh, less 1."""
+    chosen, direct = (fmean(run.esg_rate for run in runs if run.system == system) for system in (CHOSEN, DIRECT))
+    return chosen / direct - 1.0
+
+
 def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
     return (
         system,
@@ -189,7 +197,6 @@ def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
         f"{fmean(run.ttft_p50_s for run in runs):.2f}",
         ", ".join(str(run.unfinished) for run in runs),
         "-" if system == DIRECT else ", ".join(str(run.classes) for run in runs),
-        f"{1000 * max(run.lag_p99_s for run in runs):.0f} ms",
     )
 
 
