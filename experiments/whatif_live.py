@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hmas.contracts.control import TopologyName
+from hmas.engine.core.profile import builtin_profile
+from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import read_state
 from hmas.sim.provenance import WITH_MESH, source_digest
 
@@ -21,6 +23,7 @@ HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
 START_S = 120.0
 HEAR_S = 8.0  # until `hmas whatif` has started and heard the pool, from when on it counts back
+TOKEN_BUDGET = builtin_profile(MeshOptions().profile).limits.max_num_batched_tokens  # as an operator knows his engines'
 T = TopologyName
 
 
@@ -54,7 +57,7 @@ def plans() -> tuple[LiveSwitch, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOutcome:
     """What came of one switch, as shares on time. `abstained` says why the prediction was not to be believed, or is
-    empty."""
+    empty; `unstated` and `unstated_abstained` are the same, where nobody states the engines' token budget."""
 
     run: str
     before: float  # observed
@@ -62,6 +65,8 @@ class LiveOutcome:
     predicted: float
     after: float  # observed
     abstained: str
+    unstated: float
+    unstated_abstained: str
     requests: int
 
     @property
@@ -97,30 +102,42 @@ def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
 
 def carry_out(run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
     """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
-    told = _under(run.before, run, data_dir, url, seconds, out / "before", "--topology", run.after)
-    came = _under(run.after, run, data_dir, url, seconds, out / "after")
-    candidates = told["candidates"]
+    switch = "--topology", run.after.value
+    stated = *switch, "--max-num-batched-tokens", str(TOKEN_BUDGET)
+    told, unstated = _under(run.before, run, data_dir, url, seconds, out / "before", stated, switch)
+    (came,) = _under(run.after, run, data_dir, url, seconds, out / "after", ())
     return LiveOutcome(
         run=run.name,
         before=told["observed"]["on_time"],
         simulated=told["in_force"]["on_time"],
-        predicted=told["observed"]["on_time"] + candidates[0]["gain"] if candidates else told["observed"]["on_time"],
+        predicted=_predicted(told),
         after=came["observed"]["on_time"],
         abstained=told["abstains"],
+        unstated=_predicted(unstated),
+        unstated_abstained=unstated["abstains"],
         requests=told["observed"]["requests"],
     )
 
 
+def _predicted(told: dict[str, Any]) -> float:
+    """Returns what was observed plus the gain that is predicted of the only candidate, 0 if there is none."""
+    return float(told["observed"]["on_time"] + sum(each["gain"] for each in told["candidates"]))
+
+
 def _under(
-    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path, *asked: str
-) -> dict[str, Any]:
-    """Pins a topology, offers the traffic until the last answer has come, and returns what `hmas whatif` says of all
-    that came since the pin: some orders take much longer for the last answers than others."""
+    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path, *asked: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Pins a topology, offers the traffic until the last answer has come, and returns what `hmas whatif` answers to
+    each of these options, of all that came since the pin: some orders take much longer for the last answers than
+    others."""
     began_s = time.monotonic()
     _hmas(data_dir, "pin", topology)
     _load(run, url, seconds, out)
-    last_s = time.monotonic() - began_s + HEAR_S
-    return _hmas(data_dir, "whatif", "--last", f"{last_s:.0f}s", *asked, "--json")
+    found = []
+    for options in asked:
+        last_s = time.monotonic() - began_s + HEAR_S
+        found.append(_hmas(data_dir, "whatif", "--last", f"{last_s:.0f}s", *options, "--json"))
+    return found
 
 
 def _load(run: LiveSwitch, url: str, seconds: int, out: Path) -> None:

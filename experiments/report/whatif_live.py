@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from experiments.report.goal import Goal
 from experiments.report.template import render
-from experiments.whatif_live import MOVING, WITHIN, LiveOutcome, counted, plans
+from experiments.whatif_live import MOVING, TOKEN_BUDGET, WITHIN, LiveOutcome, counted, plans
 
 RIGHT, MOVED = 18, 10
 GENERATED = "\n<!-- Written by `python -m experiments whatif-live`; do not edit. -->\n"
@@ -32,18 +32,20 @@ def goals(outcomes: Sequence[LiveOutcome]) -> list[Goal]:
 
 def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list[Path]:
     """Writes the page and its figures as JSON into `out`, and returns their paths."""
+    unstated = [replace(each, predicted=each.unstated, abstained=each.unstated_abstained) for each in outcomes]
     text = render(
         Path(__file__).with_name("whatif_live.md.j2"),
         seconds=seconds,
         planned=len(plans()),
         counts=counted(outcomes),
         goals=[goal.line for goal in goals(outcomes)],
-        within=WITHIN,
-        moving=MOVING,
+        budget=TOKEN_BUDGET,
+        unstated=counted(unstated),
         rows=[
             (
                 each.run, str(each.requests), f"{each.before:.3f}", f"{each.simulated:.3f}", f"{each.predicted:.3f}",
                 f"{each.after:.3f}", f"{100 * (each.predicted - each.after):+.1f}", each.abstained,
+                "abstained" if each.unstated_abstained else f"{100 * (each.unstated - each.after):+.1f}",
             )
             for each in outcomes
         ],

@@ -9,8 +9,9 @@ from experiments.whatif_live import LiveOutcome, counted, keep, kept_in, missing
 
 def outcome(run: str, before: float, predicted: float, after: float, abstained: str = "") -> LiveOutcome:
     return LiveOutcome(
-        run=run, before=before, simulated=before, predicted=predicted, after=after, abstained=abstained, requests=500
-    )
+        run=run, before=before, simulated=before, predicted=predicted, after=after, abstained=abstained,
+        unstated=before, unstated_abstained="", requests=500,
+    )  # fmt: skip
 
 
 def test_twenty_different_switches_are_planned() -> None:
@@ -37,7 +38,8 @@ def test_only_what_was_foretold_is_right_or_wrong(tmp_path: Path) -> None:
     text = write_page(made, 60, tmp_path)[0].read_text()
     assert "4 of 20 switches were made" in text
     assert text.count("not measured yet") == 2
-    assert "| b | 500 | 0.500 | 0.500 | 0.700 | 0.500 | +20.0 |  |" in text
+    assert "| b | 500 | 0.500 | 0.500 | 0.700 | 0.500 | +20.0 |  | +0.0 |" in text
+    assert "2 foretold within 5 points, 0 abstained" in text
 
 
 def test_all_switches_are_judged_and_an_abstention_is_not_right() -> None:

@@ -166,6 +166,17 @@ def test_the_process_is_asked_and_answers_in_lines() -> None:
         parse_answer(b"nonsense")
 
 
+def test_a_token_budget_that_is_stated_is_simulated() -> None:
+    facts = PoolFacts(
+        engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
+    )  # fmt: skip
+    question = RehearsalQuestion(window_s=WINDOW_S, facts=facts, in_force=FCFS, candidates=(), profile=SMALL)
+    tight = answer(replace(question, max_num_batched_tokens=32), past()).in_force
+    assert tight.ttft_p50_s > 1.5 * answer(question, past()).in_force.ttft_p50_s
+    with pytest.raises(ValueError, match="at least max_num_seqs"):
+        answer(replace(question, max_num_batched_tokens=2), past())
+
+
 def test_a_pool_whose_pace_is_not_known_cannot_be_fitted() -> None:
     facts = PoolFacts(
         engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16

@@ -22,6 +22,7 @@ from hmas.mesh.whatif import (
     render,
     seconds,
 )
+from hmas.sim.past_replay import CHUNK_TOKENS
 from hmas.sim.rehearse import RehearsalQuestion, named_profile
 
 console = Console() if Console().is_terminal else Console(width=160)
@@ -47,6 +48,14 @@ def whatif(
         str,
         typer.Option(help="the engines' profile: a name, or a file of `hmas calibrate`; default: fitted to their pace"),
     ] = "",
+    max_num_batched_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="the engines' --max-num-batched-tokens, which they do not tell; default: the profile's, "
+            f"or {CHUNK_TOKENS} without one",
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="runs of each, with other draws of unknown lengths")] = 1,
     export: Annotated[
         Path | None, typer.Option(help="write the past requests to this file, and simulate nothing")
@@ -89,6 +98,7 @@ def whatif(
             candidates=candidates_of(past, topology or (), objective, engines, slo or (), facts.engines),
             seeds=tuple(range(1, seeds + 1)),
             profile=chosen,
+            max_num_batched_tokens=max_num_batched_tokens,
         )
         found = await asked(question, past)
         if as_json:

@@ -27,7 +27,8 @@ MAX_ROWS = 400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalQuestion:
-    """What is to be rehearsed. `profile` None: that of the engines' measured pace, which `facts` tell."""
+    """What is to be rehearsed. `profile` None: that of the engines' measured pace, which `facts` tell; the most tokens
+    of a step do not show in it: `max_num_batched_tokens` states them, or vLLM's default is taken."""
 
     window_s: float
     facts: PoolFacts
@@ -36,6 +37,7 @@ class RehearsalQuestion:
     seeds: tuple[int, ...] = (1,)
     profile: EngineProfile | None = None
     profile_name: str = ""  # in its place: of a built-in profile, or a file
+    max_num_batched_tokens: int | None = None
 
 
 _QUESTION = TypeAdapter(RehearsalQuestion)
@@ -70,10 +72,13 @@ def answer(question: RehearsalQuestion, rows: Sequence[RequestRow]) -> Rehearsal
     """Rehearses in this process. Raises ValueError if the question cannot be answered."""
     facts, began_s = question.facts, time.process_time()
     named = question.profile or named_profile(question.profile_name)
+    profiles = fitted_profiles(facts) if named is None else (named,) * facts.engines
+    if (tokens := question.max_num_batched_tokens) is not None:
+        profiles = tuple(each.with_limits(max_num_batched_tokens=tokens) for each in profiles)
     scene = Scene(
         rows=tuple(sorted(rows, key=lambda row: row.arrival_s)),
         window_s=question.window_s,
-        profiles=fitted_profiles(facts) if named is None else (named,) * facts.engines,
+        profiles=profiles,
         workers=facts.workers,
         in_force=question.in_force,
         layouts=facts.layouts,
