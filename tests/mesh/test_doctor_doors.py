@@ -55,7 +55,7 @@ def test_an_engine_is_asked_for_its_model_and_metrics(engine: str, monkeypatch: 
     monkeypatch.setattr(Engine, "metrics", b"vllm:num_requests_running 0\n")
     found = doors.your_engines([engine], "swordfish")
     assert verdicts(found) == ["ok", "ok", "ok"]
-    assert "--scheduling-policy priority" in found[2].detail
+    assert "--max-num-seqs" in found[2].detail
 
 
 def test_no_engine_is_no_fault() -> None:

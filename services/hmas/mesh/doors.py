@@ -26,7 +26,7 @@ MAX_PAGE_BYTES = 32 * 2**20
 RENEW_S = 14 * 86_400.0
 # What each kind of engine must be told, which no answer of its own shows.
 FLAGS = {
-    "vllm": "--scheduling-policy priority, and --max-num-seqs as in `hmas up --max-num-seqs`",
+    "vllm": "--max-num-seqs as in `hmas up --max-num-seqs`",
     "sglang": "--enable-metrics --enable-priority-scheduling",
 }
 

@@ -21,7 +21,7 @@
   {{- else if eq $run.kind "vllm" }}
   image: {{ $run.image | default "vllm/vllm-openai:v0.32.0" | quote }}
   command: [vllm, serve, {{ .Values.engines.model | quote }}]
-  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-num-seqs" $seqs "--scheduling-policy" "priority"
+  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-num-seqs" $seqs
     "--scheduler-cls" "hmas.plugins.vllm.HmasAsyncScheduler") $run.args | toJson }}
   {{- else }}
   image: {{ $run.image | default "lmsysorg/sglang:v0.5.23" | quote }}
