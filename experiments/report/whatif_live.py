@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import median
 
 from experiments.report.goal import Goal
 from experiments.report.template import render
@@ -30,9 +31,23 @@ def goals(outcomes: Sequence[LiveOutcome]) -> list[Goal]:
     ]
 
 
+def repeated(outcomes: Sequence[LiveOutcome]) -> list[float]:
+    """Returns how far apart the shares on time are that were observed of the same traffic under the same order, for
+    each traffic and order that was observed more than once."""
+    switches = {plan.name: plan for plan in plans()}
+    seen: dict[tuple[str, str], list[float]] = {}
+    for each in outcomes:
+        if plan := switches.get(each.run):
+            traffic = f"{plan.kind} at {plan.rate:g}/s, seed {plan.seed}"
+            seen.setdefault((traffic, plan.before), []).append(each.before)
+            seen.setdefault((traffic, plan.after), []).append(each.after)
+    return [max(shares) - min(shares) for shares in seen.values() if len(shares) > 1]
+
+
 def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list[Path]:
     """Writes the page and its figures as JSON into `out`, and returns their paths."""
     unstated = [replace(each, predicted=each.unstated, abstained=each.unstated_abstained) for each in outcomes]
+    alone = [replace(each, predicted=each.predicted - each.before + each.simulated) for each in outcomes]
     text = render(
         Path(__file__).with_name("whatif_live.md.j2"),
         seconds=seconds,
@@ -41,6 +56,9 @@ def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list
         goals=[goal.line for goal in goals(outcomes)],
         budget=TOKEN_BUDGET,
         unstated=counted(unstated),
+        alone=counted(alone),
+        repeated=(apart := repeated(outcomes)),
+        usual=median(apart) if apart else 0.0,
         rows=[
             (
                 each.run, str(each.requests), f"{each.before:.3f}", f"{each.simulated:.3f}", f"{each.predicted:.3f}",

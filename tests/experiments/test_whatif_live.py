@@ -3,7 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.report.whatif_live import goals, write_page
+import pytest
+
+from experiments.report.whatif_live import goals, repeated, write_page
 from experiments.whatif_live import LiveOutcome, counted, keep, kept_in, missing, plans, read
 
 
@@ -47,6 +49,15 @@ def test_all_switches_are_judged_and_an_abstention_is_not_right() -> None:
     assert [goal.met for goal in goals(made)] == [False, True]
     assert [goal.met for goal in goals([replace(each, abstained="") for each in made])] == [True, True]
     assert [goal.met for goal in goals(made[1:])] == [None, None]
+
+
+def test_the_same_traffic_under_the_same_order_tells_how_much_chance_there_is(tmp_path: Path) -> None:
+    first, second = plans()[0], plans()[2]  # both begin with the same order
+    assert (first.before, first.rate, first.seed) == (second.before, second.rate, second.seed)
+    made = [outcome(first.name, 0.5, 0.7, 0.72), outcome(second.name, 0.53, 0.7, 0.9)]
+    assert repeated(made) == [pytest.approx(0.03)]
+    assert repeated(made[:1]) == []
+    assert "differed by 3.0 points in the median of 1 cases" in write_page(made, 60, tmp_path)[0].read_text()
 
 
 def test_what_other_code_or_another_length_made_is_not_mixed_in(tmp_path: Path) -> None:
