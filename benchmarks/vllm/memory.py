@@ -39,9 +39,11 @@ from tests.engines.engine_server import MODEL
 from tests.engines.environment import VERSION, ready
 from tests.engines.vllm_server import VllmServer
 
-MAX_NUM_SEQS, BLOCKS, BLOCK_SIZE = 16, 160, 32
+BLOCKS, BLOCK_SIZE = 160, 32
+# Steps of a larger model take longer than what all other processes do for their tokens, on the one processor they share.
+HIDDEN, LAYERS = 256, 4
 FLAGS = (
-    "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", str(systems.CONTEXT),
+    "--max-num-seqs", str(systems.MAX_NUM_SEQS), "--max-model-len", str(systems.CONTEXT),
     "--max-num-batched-tokens", str(systems.MAX_NUM_BATCHED_TOKENS), "--block-size", str(BLOCK_SIZE),
     "--num-gpu-blocks-override", str(BLOCKS), "--no-enable-prefix-caching",
 )  # fmt: skip
@@ -49,7 +51,7 @@ FLAGS = (
 PLAIN, SHIPPED, MOVING, FROZEN = "plain vLLM", "mesh", "mesh, moving", "mesh, frozen"
 SIMULATED = {PLAIN: "vllm", SHIPPED: "hmas", MOVING: "hmas-moving", FROZEN: "hmas-frozen"}
 LOADS = (1.2, 1.4)
-FIRST_RPS = 4.5  # requests/s at which the search for λ* begins
+FIRST_RPS = 2.0  # requests/s at which the search for λ* begins
 WARM_S, WARM_LOAD, WARM_SEED = 10.0, 0.5, 1000
 CLOSE = 0.05  # largest error of a predicted goodput rate
 PROFILE = "few-blocks"
@@ -94,7 +96,9 @@ class MemoryStudy:
     async def all(self, folder: Path) -> None:
         if len(self.runs()) == len(SIMULATED) * len(LOADS) * len(self._seeds):
             return
-        with systems.vllm(ready(), folder / "engine", plugin=False, flags=FLAGS) as engine:
+        environment = ready()
+        model = environment.sized_model(HIDDEN, LAYERS)
+        with systems.vllm(environment, folder / "engine", plugin=False, flags=FLAGS, model=model) as engine:
             profile = await self._calibrated(engine)
             setting = await self._setting(engine, profile)
             for seed in self._seeds:
@@ -123,8 +127,8 @@ class MemoryStudy:
             draft = file.with_suffix(".part")
             command = [
                 str(Path(sys.executable).with_name("hmas")), "calibrate", engine.url, "--out", str(draft), "--name",
-                PROFILE, "--max-batch", str(MAX_NUM_SEQS), "--max-num-seqs", str(MAX_NUM_SEQS),
-                "--max-num-batched-tokens", str(systems.MAX_NUM_BATCHED_TOKENS), "--max-requests", "72",
+                PROFILE, "--max-batch", str(systems.MAX_NUM_SEQS), "--max-num-seqs", str(systems.MAX_NUM_SEQS),
+                "--max-num-batched-tokens", str(systems.MAX_NUM_BATCHED_TOKENS),
             ]  # fmt: skip
             before = await pace_of(engine)
             await asyncio.to_thread(subprocess.run, command, check=True)
@@ -198,7 +202,7 @@ async def serving(system: str, engine: VllmServer, folder: Path) -> AsyncIterato
         yield systems.plain(engine)
         return
     options = MeshOptions(
-        port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=MAX_NUM_SEQS, data_dir=folder, replay=True,
+        port=0, engine_urls=(engine.url,), model=MODEL, max_num_seqs=systems.MAX_NUM_SEQS, data_dir=folder, replay=True,
         log_level="error", extra_env={"HMAS_N_RUN_RULE": "band"} if system == MOVING else {},
     )  # fmt: skip
     mesh = await Mesh(options, lambda name, line: print(name, line, flush=True)).__aenter__()
@@ -226,6 +230,8 @@ def page(setting: MemorySetting, seconds: float, runs: list[MemoryRun]) -> str:
         verdicts=[*differences(runs), *verdicts(runs)],
         invalid=sum(not run.valid for run in runs),
         FLAGS=FLAGS,
+        LAYERS=LAYERS,
+        HIDDEN=HIDDEN,
         VERSION=VERSION,
     )
 

@@ -37,12 +37,17 @@ def other_cores() -> set[int]:
 
 @contextmanager
 def vllm(
-    environment: EngineEnvironment, folder: Path, *, plugin: bool, flags: tuple[str, ...] = FLAGS
+    environment: EngineEnvironment,
+    folder: Path,
+    *,
+    plugin: bool,
+    flags: tuple[str, ...] = FLAGS,
+    model: Path | None = None,
 ) -> Iterator[VllmServer]:
     scheduler = PLUGIN if plugin else ""
     folder.mkdir()
     os.sched_setaffinity(0, ENGINE_CORES | other_cores())  # the engine inherits all; this process keeps the others
-    server = VllmServer(environment, folder, *flags, scheduler=scheduler, nice=0)
+    server = VllmServer(environment, folder, *flags, scheduler=scheduler, model=model, nice=0)
     try:
         server.start()
         server.pin(ENGINE_CORES, other_cores())
