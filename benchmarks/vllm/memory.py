@@ -26,6 +26,7 @@ from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factors
 from experiments.report.template import render
 from experiments.worth import paired
+from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.compare.commands import Comparison
 from hmas.mesh.compare.simulated import Turn, simulated
@@ -180,10 +181,11 @@ class MemoryStudy:
             turn = Turn(comparison.trace(rate_rps, seed), seed)
             told = await asyncio.to_thread(simulated, SIMULATED[system], turn, scaled(profile, slower), 1, seconds)
             score = replay.score
+            refused = any(each.outcome is Outcome.INVALID_REQUEST for each in replay.settlements)
             run = MemoryRun(
                 system=system, load=load, seed=seed, goodput_rate=score.goodput_rate,
                 tpot_compliance=score.tpot_compliance, ttft_p50_s=score.ttft_p50_s, preemptions=counted,
-                slower=slower, predicted=told.score.goodput_rate, valid=not replay.reasons,
+                slower=slower, predicted=told.score.goodput_rate, valid=not replay.reasons and not refused,  # the simulation serves all
             )  # fmt: skip
             self._file(system, load, seed).write_text(json.dumps(asdict(run)))
             console.print(f"  {run}", style="dim")
