@@ -181,11 +181,12 @@ class MemoryStudy:
             turn = Turn(comparison.trace(rate_rps, seed), seed)
             told = await asyncio.to_thread(simulated, SIMULATED[system], turn, scaled(profile, slower), 1, seconds)
             score = replay.score
+            # The simulation serves what the engine refuses.
             refused = any(each.outcome is Outcome.INVALID_REQUEST for each in replay.settlements)
             run = MemoryRun(
                 system=system, load=load, seed=seed, goodput_rate=score.goodput_rate,
                 tpot_compliance=score.tpot_compliance, ttft_p50_s=score.ttft_p50_s, preemptions=counted,
-                slower=slower, predicted=told.score.goodput_rate, valid=not replay.reasons and not refused,  # the simulation serves all
+                slower=slower, predicted=told.score.goodput_rate, valid=not replay.reasons and not refused,
             )  # fmt: skip
             self._file(system, load, seed).write_text(json.dumps(asdict(run)))
             console.print(f"  {run}", style="dim")
