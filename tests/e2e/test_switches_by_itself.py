@@ -53,7 +53,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
         calm = load(mesh, 2.0, 30, tmp_path / "calm")
         await asyncio.to_thread(calm.wait)
         assert not [r for r in audits.found if r.kind == "decided" and r.decision != "fcfs"], audits.found
-        busy = load(mesh, 6.5, 400, tmp_path / "busy")
+        busy = load(mesh, 6.0, 400, tmp_path / "busy")
         try:
             switch = await audits.wait(300.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
             assert switch is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
