@@ -41,7 +41,7 @@ from tests.engines.environment import VERSION, ready
 from tests.engines.vllm_server import VllmServer
 
 BLOCKS, BLOCK_SIZE = 160, 32
-# Its steps take longer than what all other processes, which share one processor, do for its tokens.
+# The model: its steps take longer than what all other processes, which share one processor, do for its tokens.
 HIDDEN, LAYERS = 256, 4
 FLAGS = (
     "--max-num-seqs", str(systems.MAX_NUM_SEQS), "--max-model-len", str(systems.CONTEXT),

@@ -9,6 +9,7 @@ from statistics import median
 from experiments.report.goal import Goal
 from experiments.report.template import render
 from experiments.whatif_live import MOVING, TOKEN_BUDGET, WITHIN, LiveOutcome, counted, plans
+from hmas.sim.past_replay import CHUNK_TOKENS
 
 RIGHT, MOVED = 18, 10
 GENERATED = "\n<!-- Written by `python -m experiments whatif-live`; do not edit. -->\n"
@@ -55,6 +56,8 @@ def write_page(outcomes: Sequence[LiveOutcome], seconds: int, out: Path) -> list
         counts=counted(outcomes),
         goals=[goal.line for goal in goals(outcomes)],
         budget=TOKEN_BUDGET,
+        assumed=CHUNK_TOKENS,
+        within=100 * WITHIN,
         unstated=counted(unstated),
         alone=counted(alone),
         repeated=(apart := repeated(outcomes)),
