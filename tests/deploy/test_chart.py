@@ -351,6 +351,7 @@ def test_vllm_and_its_worker_share_the_plug_ins_block() -> None:
     pod = dict(workloads(rendered("vllm", "engines.run.args={--enable-prefix-caching}")))["engine"]
     engine, (worker,) = pod["initContainers"][-1], pod["containers"]
     assert engine["args"][-3:] == ["--scheduler-cls", "hmas.plugins.vllm.HmasAsyncScheduler", "--enable-prefix-caching"]
+    assert "--scheduling-policy" not in engine["args"]  # by priority the plug-in leaves the order alone
     assert engine["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert {"name": "HMAS_CONTROL_BLOCK_DIR", "value": "/control"} in worker["env"]
     for container in (engine, worker):

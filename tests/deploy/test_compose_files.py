@@ -104,6 +104,15 @@ def test_nats_accepts_its_configuration(told: str, tmp_path: Path) -> None:
     assert all(f'"{user.name}"' in written.read_text() for user in USERS)
 
 
+def test_compose_hands_the_mode_on_and_lets_the_plug_in_order_vllms_queue() -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    for name in ("gateway", "worker-1", "worker-2"):
+        assert "HMAS_MODE" in services[name]["environment"], name
+    command = yaml.safe_load((ROOT / "docker-compose.vllm.yml").read_text())["services"]["engine-1"]["command"]
+    assert "--scheduler-cls" in command
+    assert "--scheduling-policy" not in command  # by priority the plug-in leaves the order alone
+
+
 def test_compose_settings_exist() -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     for override in OVERRIDES:
