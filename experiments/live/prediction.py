@@ -36,8 +36,8 @@ from tests.engines.environment import VERSION, Unavailable, ready
 
 OUT = Path("docs/results")
 EMULATED, VLLM = ENGINES = "tiny-emulated", "vLLM"
-# The vLLM of `make fidelity`, with memory for all sequences. Its tokenizer makes more tokens of a prompt than the mesh
-# estimates, so that the context is twice what the requests are chosen for.
+# The vLLM of `make fidelity`, with memory for all sequences. Its tokenizer may make more tokens of a prompt than the
+# mesh estimates, so that the context is twice what the requests are chosen for.
 CONTEXT = 4096
 SCENARIO = ReplayScenario(max_model_len=2 * CONTEXT, num_gpu_blocks=2048)
 SHARES = (LIGHT, OVERLOAD)

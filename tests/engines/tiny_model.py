@@ -1,21 +1,25 @@
 """Writes a tiny checkpoint with random weights: Qwen3's architecture, a byte-level BPE tokenizer, a chat template.
 
 Run by an engine's own Python (it needs torch and transformers): `python tiny_model.py OUT [HIDDEN LAYERS]`. Nothing is
-downloaded. A word of the load generator is one token, as it is for the mesh's estimate.
+downloaded. A word of the load generator is one token, and of its typed prompts about four bytes are, as it is for the
+mesh's estimate.
 """
 
 import json
 import sys
 from pathlib import Path
+from random import Random
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from hmas_loadgen.typed import typed_prompts
 from hmas_loadgen.words import WORDS
 
 HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 16_384
-VOCABULARY = 2048
+VOCABULARY = 1000  # so many that a typed prompt has about as many tokens as are estimated
+TYPED = 400  # prompts of the types in turn, of 20 to 600 tokens
 WORDS_WEIGHT = 5000  # so often that each word becomes a token before anything else does
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TEMPLATE = (
@@ -25,14 +29,16 @@ TEMPLATE = (
 
 
 def write_tokenizer(out: Path) -> tuple[int, int, int]:
-    """Trained on the load generator's words and the standard library's sources; returns the vocabulary's size, and the
-    ids of END and PAD."""
+    """Trained on the load generator's words and typed prompts and the standard library's sources; returns the
+    vocabulary's size, and the ids of END and PAD."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     paths = sorted(Path(json.__file__).parent.parent.glob("a*.py"))
     texts = [path.read_text(encoding="utf-8") for path in paths]
     texts += [" " + " ".join(WORDS)] * WORDS_WEIGHT
+    draw, types = Random("tokenizer"), list(typed_prompts().frames)
+    texts += [typed_prompts().text(types[i % len(types)], draw.randint(20, 600), 100, draw) for i in range(TYPED)]
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY,
         special_tokens=[PAD, START, END],
