@@ -18,7 +18,7 @@ from hmas_loadgen.typed import typed_prompts
 from hmas_loadgen.words import WORDS
 
 HIDDEN, LAYERS, HEADS, HEAD_SIZE, CONTEXT = 128, 2, 4, 64, 16_384
-VOCABULARY = 1000  # so many that a typed prompt has about as many tokens as are estimated
+VOCABULARY = 955  # so many that a trace of typed prompts has as many tokens as are estimated
 TYPED = 400  # prompts of the types in turn, of 20 to 600 tokens
 WORDS_WEIGHT = 5000  # so often that each word becomes a token before anything else does
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
