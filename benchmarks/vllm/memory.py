@@ -15,6 +15,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean
 
@@ -302,10 +303,28 @@ def verdicts(runs: list[MemoryRun]) -> list[str]:
         error = worst[3] - worst[2]
         lines.append(
             f"{load:g} λ*: measured order {' > '.join(measured)}; predicted {' > '.join(predicted)}: "
-            f"{'the same' if measured == predicted else 'another one'}. Largest error of a value: {100 * error:+.1f} "
+            f"{'the same' if measured == predicted else 'another one'}. {clear_pairs(whole(runs)[load])} "
+            f"Largest error of a value: {100 * error:+.1f} "
             f"points ({worst[1]}; goal at most {100 * CLOSE:g}: {'holds' if abs(error) <= CLOSE else 'does not hold'})."
         )
     return lines
+
+
+def clear_pairs(runs: list[MemoryRun]) -> str:
+    """Says of one load's runs in how many of the pairs of systems that differ by more than chance, seed by seed, the
+    prediction has the same one ahead."""
+    clear = right = 0
+    for a, b in combinations(SIMULATED, 2):
+        of_a, of_b = ([run for run in runs if run.system == system] for system in (a, b))
+        gain = paired([r.goodput_rate for r in of_a], [r.goodput_rate for r in of_b])
+        if not gain.noise:
+            clear += 1
+            told = fmean(r.predicted for r in of_a) - fmean(r.predicted for r in of_b)
+            right += told * gain.mean > 0.0
+    if not clear:
+        return "No two systems differ by more than chance, seed by seed."
+    pairs = "1 pair differs" if clear == 1 else f"{clear} pairs differ"
+    return f"{pairs} by more than chance, seed by seed; of these {right} predicted in this order."
 
 
 def parser() -> argparse.ArgumentParser:
