@@ -232,7 +232,7 @@ def page(setting: MemorySetting, seconds: float, runs: list[MemoryRun]) -> str:
         rows=[(f"{load:g} λ*", name, f"{m:.3f}", f"{p:.3f}", f"{n:.0f}") for load, name, m, p, n in means(runs)],
         each=[_cells(run) for run in runs],
         verdicts=[*differences(runs), *verdicts(runs)],
-        invalid=sum(not run.valid for run in runs),
+        invalid=[f"{run.system} at {run.load:g} λ*, seed {run.seed}" for run in runs if not run.valid],
         FLAGS=FLAGS,
         LAYERS=LAYERS,
         HIDDEN=HIDDEN,
@@ -244,7 +244,6 @@ def _cells(run: MemoryRun) -> tuple[str, ...]:
     return (
         f"{run.load:g} λ*", str(run.seed), run.system, f"{run.goodput_rate:.3f}", f"{run.predicted:.3f}",
         f"{run.tpot_compliance:.3f}", f"{run.ttft_p50_s:.2f}", str(run.preemptions), f"× {run.slower:.2f}",
-        "yes" if run.valid else "no",
     )  # fmt: skip
 
 

@@ -59,7 +59,8 @@ def test_the_order_of_systems_that_differ_by_chance_is_not_judged() -> None:
 def test_the_page_has_means_and_each_run() -> None:
     text = page(MemorySetting(SloFactors(1.1, 0.5), 2.0), 60.0, runs())
     assert "| 1.2 λ* | plain vLLM | 0.300 | 0.300 | 7 |" in text
-    assert "| 1.4 λ* | 1 | mesh, moving | 0.820 | 0.820 | 0.900 | 0.50 | 7 | × 1.25 | yes |" in text
+    assert "| 1.4 λ* | 1 | mesh, moving | 0.820 | 0.820 | 0.900 | 0.50 | 7 | × 1.25 |" in text
+    assert "- all runs are valid" in text
     assert "**2.00 req/s**" in text
     assert "--num-gpu-blocks-override 160" in text
 
@@ -71,3 +72,9 @@ def test_the_mesh_is_compared_seed_by_seed_where_all_runs_are_valid() -> None:
     assert line.startswith("1.2 λ*, 2 seeds: the mesh +10.0 ± 0.0 points against mesh, frozen and +50.0 ± 0.0 points")
     assert "plain vLLM preempts 7 times a run" in line
     assert "memory is not short here" in differences([replace(run, preemptions=0) for run in runs()])[0]
+
+
+def test_the_page_names_invalid_runs() -> None:
+    made = [replace(run, valid=run.system != FROZEN or run.load != LOADS[0]) for run in runs()]
+    text = page(MemorySetting(SloFactors(1.1, 0.5), 2.0), 60.0, made)
+    assert "**invalid runs**: mesh, frozen at 1.2 λ*, seed 1" in text
