@@ -23,6 +23,7 @@ from experiments.worth import (
     closings,
     knowledge,
     masking,
+    paired,
     plain,
     rows_of,
 )
@@ -67,6 +68,7 @@ def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path
         esg=[(*_esg(key, named), *mark(named)) for key, named in by_setting(rows).items()],
         verdicts=[_verdict(c) for c in closed if c.load == GOAL_LOAD and not c.stated],
         worthless=_worthless(closed),
+        against_rules=_against_rules(rows),
         masked=[(*_masked(row), row.commit) if carried else _masked(row) for row in late],
         MARK=("commit",) if carried else (),
         patience_ms=round(1000 * TagWaitConfig().patience_s),
@@ -209,6 +211,31 @@ def _worthless(closed: Sequence[Closing]) -> str:
         return "There is no setting in which perfect knowledge is not ahead of the prior by more than chance."
     count = f"{len(names)} of {len(closed)} settings"
     return f"Cognition is worth nothing, within what the seeds can tell, in {count}: {'; '.join(names)}."
+
+
+def _against_rules(rows: Sequence[CognitionRow]) -> str:
+    """Returns what the trained models add to patterns and a line, wherever that is more than chance."""
+    ahead: list[str] = []
+    behind: list[str] = []
+    both = 0
+    for (workload, load, stated), named in by_setting(rows).items():
+        if "shipped" not in named or "rules" not in named:
+            continue
+        both += 1
+        gain = paired(named["shipped"].by_seed, named["rules"].by_seed)
+        if not gain.noise:
+            place = f"{workload} at {load:g} λ* ({'stated' if stated else 'tagged'}, {points(gain)} points)"
+            (ahead if gain.mean > 0.0 else behind).append(place)
+    if not both:
+        return "What the trained models add to the rules: not measured."
+    return (
+        f"Against the rules the trained models gain more than chance in {_listed(ahead, both)}. They lose more than "
+        f"chance in {_listed(behind, both)}."
+    )
+
+
+def _listed(places: Sequence[str], total: int) -> str:
+    return f"{len(places)} of {total} settings: {'; '.join(places)}" if places else f"none of {total} settings"
 
 
 def _masked(row: MaskedRow) -> tuple[str, ...]:

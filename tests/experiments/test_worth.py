@@ -65,6 +65,8 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
     assert "close 83% of the distance" in text
     assert "goal ≥ 60%: met" in text
     assert "worth nothing, within what the seeds can tell, in 2 of 4 settings: mix at 0.8 λ* (stated)" in text
+    assert "gain more than chance in 4 of 4 settings: mix at 0.8 λ* (tagged, +15.0 ± 0.0 points);" in text
+    assert "They lose more than chance in none of 4 settings." in text
     assert "from 1.1 λ* on: met, 1 of 1 settings have it" in text
     assert "late annotations cost goodput at mix 1.4 λ*" in text
     assert facts.read_text().count('"cognition"') == 2 * 2 * 5
@@ -72,6 +74,7 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
     worse = _stored(tmp_path / "worse", RATES | {"hmas": 0.65}, masked=700)
     text = write_page(EXPERIMENT, worse, tmp_path / "out")[0].read_text()
     assert "goal ≥ 60%: **not met**" in text
+    assert "They lose more than chance in 4 of 4 settings: mix at 0.8 λ* (tagged, -5.0 ± 0.0 points);" in text
     assert "from 1.1 λ* on: **not met**" in text
     assert "last third of the window 1 of 1 settings have it (mean 99.7 %, least 99.7 % on mix" in text
     none = _stored(tmp_path / "none", RATES | {"hmas-perfect": 0.6})
