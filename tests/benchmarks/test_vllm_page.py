@@ -1,5 +1,7 @@
 """The verdict and the page of the benchmark on real vLLM, from made runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.vllm import systems
@@ -80,7 +82,6 @@ def results(plain: int, mesh: int, plugin: int, rate_rps: float = 2.0) -> VllmRe
     [
         (results(50, 80, 90), True),
         (results(50, 70, 90), False),  # 1.4 times plain vLLM is too little
-        (results(50, 80, 90, rate_rps=11.0), False),  # the engine is too fast to be the bottleneck for certain
     ],
 )
 def test_goals(found: VllmResults, good: bool) -> None:
@@ -90,6 +91,10 @@ def test_goals(found: VllmResults, good: bool) -> None:
 def test_an_invalid_run_or_a_missing_system_is_not_good() -> None:
     found = results(50, 80, 90)
     found.loads[1.4][systems.MESH].append(run(80, 0.2, "the generator lagged"))
+    assert not found.good(ranking=False)
+    found = results(50, 80, 90)
+    slow = replace(run(80), busy=Busy(0.6, 0.95))  # the other processors are the bottleneck
+    found.loads[1.4][systems.MESH].append(slow)
     assert not found.good(ranking=False)
     found = results(50, 80, 90)
     del found.loads[0.5][systems.WITH_PLUGIN]
