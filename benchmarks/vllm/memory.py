@@ -323,7 +323,7 @@ def clear_pairs(runs: list[MemoryRun]) -> str:
     if not clear:
         return "No two systems differ by more than chance, seed by seed."
     pairs = "1 pair differs" if clear == 1 else f"{clear} pairs differ"
-    return f"{pairs} by more than chance, seed by seed; of these {right} predicted in this order."
+    return f"{pairs} by more than chance, seed by seed; of these, {right} predicted with the same one ahead."
 
 
 def parser() -> argparse.ArgumentParser:
