@@ -181,8 +181,8 @@ def eval_perception(
 
 def figure_table(figures: dict[str, Any], prefix: str = "") -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")  # of names as long as a source's
+    table.add_column(overflow="fold", min_width=12)
     for name, value in _flat(figures, prefix):
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))
     return table

@@ -56,7 +56,10 @@ def eval_prediction(
     model = CatBoostCostModel(folder)
     recipe = ForestRecipe(**model.metadata["recipe"])
     figures: dict[str, dict[str, Any]] = {}
-    for file in (own for path in data for own in (sorted(path.glob("*.csv*")) if path.is_dir() else [path])):
+    files = [own for path in data for own in (sorted(path.glob("*.csv*")) if path.is_dir() else [path])]
+    if not files:
+        raise typer.BadParameter(f"no *.csv or *.csv.gz in {', '.join(map(str, data))}: name that of data/perf")
+    for file in files:
         try:
             rows = read(file)
         except NoMeasurements as reason:
