@@ -9,7 +9,8 @@ STAMP := $(VENV)/.installed
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates kv-events otel
 UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools and not recipes
-PYTEST := $(BIN)/python -m pytest -q
+# The slowest tests are named, because CI has an hour.
+PYTEST := $(BIN)/python -m pytest -q --durations 8 --durations-min 20
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -62,7 +63,7 @@ quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its
 	  $(BIN)/dmypy run --timeout 3600 && \
 	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" --numprocesses auto $(sort tests/$(ROOM) tests/wire tests/laws)
 
-test: $(STAMP) ## everything that must pass, some 20 minutes
+test: $(STAMP) ## everything that must pass, 20 to 45 minutes
 	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
@@ -71,8 +72,8 @@ checks: lint type layers protos-check docs-check site ## what needs no process t
 unit: $(STAMP) ## unit and property tests, on every core
 	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
 
-# What these two ask depends on what else the machine does at that moment.
-E2E_ALONE := tests/e2e/test_command.py tests/e2e/test_meta_llm.py
+# What these ask depends on what else the machine does at that moment.
+E2E_ALONE := tests/e2e/test_command.py tests/e2e/test_meta_llm.py tests/e2e/test_switches_by_itself.py
 
 e2e: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time
 	$(TIMED) $(PYTEST) -m e2e --numprocesses 2 --dist loadfile $(E2E_ALONE:%=--ignore=%) tests/e2e && \
@@ -84,12 +85,12 @@ console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of
 console-picture: $(STAMP) ## the picture of the console in README.md, by the browser's test: an overloaded minute without and with
 	HMAS_PICTURE=docs/results/figures/console-minute.png $(PYTEST) -m browser -rs tests/console/test_browser_minute.py
 
-chaos: $(STAMP) ## each process killed once under load; engines that do whatever engines may do
-	$(TIMED) $(PYTEST) -m chaos tests/chaos tests/hostile
+chaos: $(STAMP) ## each process killed once under load; engines that do whatever engines may do; two files at a time; what was measured
+	$(TIMED) $(PYTEST) -raP -m chaos --numprocesses 2 --dist loadfile tests/chaos tests/hostile
 
 soak: $(STAMP) ## the same for longer, the kills again and again (SOAK=2 rounds), under 40 minutes; MINUTES=60: docs/results/soak.md
 	$(TIMED) $(if $(MINUTES),$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) --page, \
-	  HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) tests/fuzz && HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -m chaos tests/chaos tests/hostile)
+	  HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) tests/fuzz && HMAS_SOAK=$(or $(SOAK),2) $(PYTEST) -raP -m chaos tests/chaos tests/hostile)
 
 tools-test: $(STAMP) ## programs of others, unchanged, against the mesh: GuideLLM, AIPerf, schemathesis
 	$(TIMED) $(PYTEST) -m tools -rs tests/tools

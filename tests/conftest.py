@@ -30,6 +30,15 @@ def examples(most: int) -> int:
     return most if profile == "default" else max(most, said) if profile == "soak" else min(most, said)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Who has an hour for all suites says until when one begins with its tests that are marked `long`."""
+    if time.time() > float(os.environ.get("LONG_TESTS_UNTIL") or "inf"):
+        left_out = pytest.mark.skip(reason="LEFT OUT: it is long, and this suite began after LONG_TESTS_UNTIL")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(left_out)
+
+
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if DATA.is_dir():
     os.environ.setdefault("HMAS_DATA", str(DATA))

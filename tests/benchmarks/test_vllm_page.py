@@ -116,3 +116,10 @@ def test_a_ranking_is_ordered_by_goodput() -> None:
     found.loads = {1.4: {systems.PLAIN: [run(50)], "mesh: fcfs": [run(52)], "mesh: edf": [run(61)]}}
     assert "- by goodput rate: edf, fcfs\n" in page(found, ranking=True)
     assert found.good(ranking=True)
+
+
+def test_a_machine_whose_speed_changed_is_told() -> None:
+    found = results(50, 80, 90)
+    assert "the machine's speed changed" not in page(found, ranking=False)
+    found.paces[systems.MESH] = SloFactors(1.43, 0.5)
+    assert "the machine's speed changed by a factor of 1.3**" in page(found, ranking=False)

@@ -10,7 +10,7 @@ from tests.chaos.load import Load
 from tests.compose.conftest import running, wait_healthy
 from tests.compose.docker import Stack, docker
 
-pytestmark = [pytest.mark.compose, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.compose, pytest.mark.long, pytest.mark.timeout(1800)]
 FOUND_WITHIN_S = 90.0
 
 

@@ -63,6 +63,7 @@ def files(image: str) -> dict[str, tuple[object, ...]]:
     return {path: facts for path, facts in found.items() if path not in MOUNTED}
 
 
+@pytest.mark.long
 def test_two_builds_hold_the_same_files(image: str) -> None:
     again = f"{image}-again"
     build = ["docker", "build", "--no-cache", "-q", "-f", "deploy/Dockerfile", "-t", again, "."]

@@ -18,7 +18,7 @@ from tests.engines.environment import EngineEnvironment
 from tests.engines.figures import note
 from tests.engines.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.engines, pytest.mark.long, pytest.mark.timeout(2400)]
 MODELS, ENGINES = (MODEL, "other"), 2
 SIZE = (256, 4)  # hidden size and layers: computing a prompt takes most of a call's time
 BLOCK, BLOCKS, CONTEXT = 32, 430, 8_192

@@ -19,7 +19,7 @@ from tests.engines.environment import EngineEnvironment
 from tests.engines.figures import note
 from tests.engines.vllm_server import VllmServer
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.engines, pytest.mark.long, pytest.mark.timeout(1800)]
 BLOCK, BLOCKS = 32, 110
 JOBS, AT_ONCE = 36, 14
 FLAGS = (

@@ -2,6 +2,7 @@
 recorded by this very run. A change that is meant to alter the order records it anew, as the ones by which the
 prefill that may be pending follows the TPOT budgets of what runs, and small requests may fill the memory's margin."""
 
+import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -29,13 +30,15 @@ def test_without_chains_the_dispatch_sequence_is_the_recorded_one() -> None:
     assert sha256(repr((sequence, ends)).encode()).hexdigest() == RECORDED
 
 
-# The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text.
+# The grants of committed experiments' first workloads, cut to 12 s, with oracles where models read text. Numbers
+# count to nine digits, because the last bit of NumPy's exponentials, in every cost, depends on the processor.
+NUMBER = re.compile(r"\d+\.\d+(e-\d+)?")
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 GRANTS = {
-    ("smoke.yaml", "hmas"): (239, "bb6cb78ddb419447f257880b"),
-    ("overload.yaml", "hmas-plugin"): (98, "0468436a333d9542864bde21"),
-    ("overload.yaml", "hmas-esg"): (98, "e113ecd5ef4d084bb30088da"),
-    ("faults.yaml", "hmas"): (444, "a7a79f20546c0ff18fdd53d8"),
+    ("smoke.yaml", "hmas"): (239, "76bda8325b1cb397e1030da1"),
+    ("overload.yaml", "hmas-plugin"): (98, "e3eb65dcfbf6822d21371ece"),
+    ("overload.yaml", "hmas-esg"): (98, "4198e18a3949e6c0312c887e"),
+    ("faults.yaml", "hmas"): (444, "cffe37f4ad4b85eebd6ef513"),
 }
 
 
@@ -50,5 +53,6 @@ def test_committed_experiments_are_granted_as_before_jobs(file: str, system: str
     for line in log.lines:
         if "Grant(" in line and "ToGateway(" in line:
             count += 1
-            digest.update(line.replace("promised_tokens=0, ", "").encode())  # which is newer than the record
+            line = line.replace("promised_tokens=0, ", "")  # which is newer than the record
+            digest.update(NUMBER.sub(lambda number: f"{float(number[0]):.9g}", line).encode())
     assert (count, digest.hexdigest()[:24]) == GRANTS[file, system]
