@@ -117,6 +117,7 @@ def tls_page(results: Sequence[Result], seconds: float) -> str:
         runs=results[0]["runs"],
         systems=map(cells, results),
         rows=rows,
+        failed=[result["name"] for result in results if result["errors"]],
         COLUMNS=COLUMNS,
     )
 

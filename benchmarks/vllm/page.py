@@ -17,6 +17,7 @@ from tests.engines.environment import VERSION
 
 GOALS = {OVERLOAD: 1.5, LIGHT: 0.98}  # by load: goal for the goodput rate over that of plain vLLM
 MOST_BUSY = 0.9  # of the other processors: above it the engine is not the bottleneck for certain
+STEADY = 1.1  # by how much the machine's speed may change from one system to another before the page warns
 ADDED = (("p50", "ttft_p50_s"), ("p99", "ttft_p99_s"))
 
 
@@ -44,6 +45,12 @@ class VllmResults:
     @property
     def factors(self) -> SloFactors:
         return self.slo_factors or SloFactors()
+
+    @property
+    def drift(self) -> float:
+        """The engine's slowest prefill over its fastest, each measured after a system's runs; 1 without a measure."""
+        prefills = [pace.ttft for pace in self.paces.values()]
+        return max(prefills) / min(prefills) if prefills else 1.0
 
     def by_load(self) -> Iterator[tuple[float, dict[str, list[Measured]]]]:
         yield from sorted(self.loads.items(), reverse=True)
@@ -96,6 +103,7 @@ def page(results: VllmResults, *, ranking: bool) -> str:
         rows_of=_rows,
         FLAGS=systems.FLAGS,
         GOODPUT_RATE=GOODPUT_RATE,
+        STEADY=STEADY,
         VERSION=VERSION,
     )
 

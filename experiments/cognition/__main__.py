@@ -55,6 +55,8 @@ LEAST_PROMPTS = 30  # sources with fewer are shown, not averaged
 BATCH = 16  # requests, for which the time of a size's batch is taken to be as many times that of one in batches
 SIMULATED_LOADS = (1.0, 1.4)  # of the rate at which FCFS keeps 95 % of the requests inside their SLOs
 PARTS = ("latency", "perception", "prediction")
+TOLD_NOW = {"prediction": {"nested"}, "latency": {"perception_share"}}  # what earlier runs did not measure
+CPU_INFO = Path("/proc/cpuinfo")  # the flags avx_vnni and avx512_vnni: dot products of 8-bit integers
 Report = Callable[[str], None]
 
 
@@ -201,7 +203,10 @@ def latency_figures(data: Path) -> dict[str, Any]:
     from benchmarks.bench_cognition import measure, prompts
 
     before = os.getloadavg()[0]
-    return {**measure(prompts(data)), "load_average": before, "version": _version("latency")}
+    figures = {**measure(prompts(data)), "load_average": before, "version": _version("latency")}
+    if CPU_INFO.is_file():  # Linux
+        figures["int8_dot_products"] = "_vnni" in CPU_INFO.read_text(encoding="utf-8")
+    return figures
 
 
 def _version(part: str) -> str:
@@ -215,8 +220,8 @@ def kept_figures(path: Path, parts: Iterable[str]) -> dict[str, Any]:
     measured with other versions of the models, or are without what the page tells now."""
     figures = json.loads(path.read_text()) if path.is_file() else {}
     for part in parts:
-        old = part == "prediction" and "nested" not in figures.get(part, {})
-        if old or figures.get(part, {}).get("version") != _version(part):
+        kept = figures.get(part, {})
+        if kept.get("version") != _version(part) or not TOLD_NOW.get(part, set()) <= kept.keys():
             raise SystemExit(f"{path} has no {part} figures of the present models: name {part} in --only too")
     return figures
 

@@ -177,7 +177,8 @@ def missed(figures: dict[str, Any]) -> str:
     gain, neither = figures["loso_gain_over_rules"], figures["length_mae_gain_over_mlp_neither_named"]
     to_the_mean = "regression to the mean: a prompt does not say which of several lengths a model will choose"
     lengths = "the models of the corpus answer one prompt in lengths that differ by a factor of two, and short answers"
-    slower = "the encoder's three layers take most of it, patterns, words and trees the rest"
+    perceived, read = percent(latency["perception_share"]), percent(latency["tokenizer_share"])
+    slower = f"perception takes {perceived} of it, its tokenizer {read}, prediction the rest"
     goals = [
         ("Output tokens, MAPE", length["mape"], 0.124, percent, False, f"{lengths} weigh most in a relative error"),
         (
