@@ -23,7 +23,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
 from hmas.contracts.request import Request, Slo
 from hmas.gateway.streams import StreamConfig, WorkerStreams
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 
 ENGINES, SLOTS, GATEWAYS, QUEUED = 64, 16, 4, 10_000
 RAMP_S, SECONDS = 3.0, 8.0

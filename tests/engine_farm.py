@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 
 
 class EngineFarm:

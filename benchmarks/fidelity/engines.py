@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.fidelity.scenario import ReplayScenario
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.vllm_server import VllmServer

@@ -45,7 +45,7 @@ from benchmarks.hop.page import (
 from benchmarks.hop.systems import Running
 from benchmarks.run import table_of, write_json
 from hmas.laws.scoring import quantile
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 
 RELAY_CPUS, OTHER_CPUS = {0}, {1}
 TOKENS, LONGER_TOKENS, GAP_MS = 64, 256, 20

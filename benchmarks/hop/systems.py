@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.hop.envoy import configuration, envoy
 from benchmarks.hop.page import BARE, BLIND, MESH, OVER_TLS, PICKER, RUST, SINGLE, UNREAD
 from hmas.mesh.certificates import make_certificates
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS_VENV = ROOT / ".hmas" / "peers"

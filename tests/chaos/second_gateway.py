@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.hurt import is_ready, metric
 from tests.conftest import OPS_HEADERS
 

@@ -3,11 +3,12 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from hmas.mesh.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where no registry can be reached, this starts an engine and builds stand-ins for the public base images.
@@ -40,9 +41,7 @@ class Stack:
     """The project's docker-compose.yml, with further `files`, under a name, a port and an image of its own."""
 
     def __init__(self, command: Sequence[str], *files: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.image = "hmas:compose-test"
         self.env = {

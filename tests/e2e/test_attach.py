@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.hurt import is_ready, metric
 from tests.conftest import RunningMesh, eventually
 from tests.engine_farm import farm_in, is_healthy

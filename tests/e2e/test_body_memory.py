@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.hurt import metric
 from tests.conftest import eventually
 

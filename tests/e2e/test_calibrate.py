@@ -10,7 +10,7 @@ import httpx
 import pytest
 import yaml
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.conftest import HMAS, eventually
 
 pytestmark = pytest.mark.e2e

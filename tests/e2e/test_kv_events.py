@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.conftest import eventually
 from tests.engine_farm import is_healthy
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises

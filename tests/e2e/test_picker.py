@@ -17,7 +17,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from benchmarks.hop.envoy import configuration, envoy, installed
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from hmas.wire.v1 import ext_proc_pb2 as pb
 from hmas.wire.v1.ext_proc_pb2_grpc import ExternalProcessorStub
 from tests.chaos.counts import CountLog

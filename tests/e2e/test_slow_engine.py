@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.load import Load
 from tests.conftest import eventually
 from tests.engine_farm import is_healthy

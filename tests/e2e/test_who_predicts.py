@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from hmas.contracts.request import TaskType
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from hmas_loadgen.typed import typed_prompts
 from tests.conftest import OPS_HEADERS, eventually
 

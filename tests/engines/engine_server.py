@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,8 @@ from typing import Any
 
 import httpx
 import psutil
+
+from hmas.mesh.ports import free_port
 
 START_TIMEOUT_S = 300.0
 LAST_LINES, LINE = 30, 300
@@ -90,9 +91,3 @@ class EngineServer:
     def metric(self, name: str) -> float:
         """Sum over the label sets of a metric; 0 where it is not there yet."""
         return sum(self.values(name))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -12,9 +12,9 @@ import pytest
 from hmas.engine.core.kv_cache import KvCache
 from hmas.engine.core.sequence import EngineRequest
 from hmas.engine.core.sequence import Sequence as Sequence_
+from hmas.mesh.ports import free_port
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises, word_tokens
 from tests.engines.conftest import started
-from tests.engines.engine_server import free_port
 from tests.engines.environment import EngineEnvironment
 from tests.engines.figures import note
 from tests.engines.vllm_server import VllmServer

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.hurt import EngineLog, metric
 from tests.chaos.load import REQUEST_TIMEOUT_S, Load
 from tests.conftest import eventually

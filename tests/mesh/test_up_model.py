@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 
 from hmas.mesh import up
-from hmas.mesh.nats_server import free_port
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.plan import make_plan
+from hmas.mesh.ports import free_port
 from hmas.mesh.supervisor import Mesh
 from hmas.mesh.up import NotUp, with_model
 from tests.conftest import eventually

@@ -18,7 +18,7 @@ import yaml
 
 from benchmarks.hop.envoy import envoy, installed
 from hmas.mesh.certificates import make_certificates
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.counts import CountLog
 from tests.deploy.chart import helm
 from tests.engine_farm import farm_in, is_healthy

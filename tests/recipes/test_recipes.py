@@ -13,7 +13,7 @@ import openai
 import pytest
 import yaml
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.conftest import HMAS
 from tests.engines.environment import Unavailable
 from tests.recipes.environment import LANGCHAIN, LITELLM, programs

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hmas.mesh.nats_server import free_port
+from hmas.mesh.ports import free_port
 from tests.chaos.counts import CountLog
 from tests.chaos.hurt import metric
 from tests.chaos.load import Load

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from hmas.mesh.ports import free_port
+
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Services run on uvloop; what handles sockets itself is tested on both event loops."""
@@ -29,9 +31,7 @@ class NatsProcess:
 
     def __init__(self, directory: Path, *flags: str) -> None:
         self.flags = flags
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.directory = directory
         self.url = f"nats://127.0.0.1:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -68,11 +68,7 @@ def nats_server(tmp_path: Path) -> Iterator[NatsProcess]:
 @pytest.fixture
 def nats_cluster(tmp_path: Path) -> Iterator[list[NatsProcess]]:
     """Three servers that know one another's routes."""
-    ports = []
-    for _ in range(3):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+    ports = [free_port() for _ in range(3)]
     routes = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
     servers = [
         NatsProcess(

@@ -13,7 +13,8 @@ from urllib.request import Request, urlopen
 from rich.table import Table
 from rich.text import Text
 
-from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server, is_free
+from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server
+from hmas.mesh.ports import is_free
 from hmas.mesh.state import NoMesh, read_state
 
 Verdict = Literal["ok", "warn", "fail"]

@@ -3,10 +3,9 @@
 import json
 import os
 import shutil
-import socket
 import sys
 from pathlib import Path
-from secrets import choice, token_urlsafe
+from secrets import token_urlsafe
 
 from hmas.mesh.process import ProcessSpec
 from hmas.wire.permissions import USERS, authorization
@@ -59,32 +58,3 @@ def write_secret(path: Path, text: str) -> None:
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-
-
-# Above those of well-known services, below those that systems give to outgoing connections (Linux 32768, IANA 49152).
-_PORTS = range(20_000, 32_768)
-_DRAWS = 100
-
-
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port(preferred: int = 0, host: str = "127.0.0.1") -> int:
-    """Returns `preferred` if it is free, otherwise (also for 0) a free port drawn at random from those that no
-    outgoing connection gets, so that it is still free when its process binds it."""
-    if preferred and is_free(preferred, host):
-        return preferred
-    for _ in range(_DRAWS):
-        port = choice(_PORTS)
-        if is_free(port, host):
-            return port
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

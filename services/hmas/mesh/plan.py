@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from secrets import token_urlsafe
 
 from hmas.engine.named import named_profile
-from hmas.mesh.nats_server import free_port, nats_spec, password_file, write_secret
+from hmas.mesh.nats_server import nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.ports import free_port
 from hmas.mesh.process import ProcessSpec
 from hmas.mesh.secrets import RECOGNISED
 from hmas.mesh.state import MeshState

@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 from hmas.contracts.worker import KvCacheCounted
 from hmas.engine.kv_events import KvEventsPublisher
 from hmas.engine.kv_events_config import KvPublisherConfig
+from hmas.mesh.ports import free_port
 from hmas.worker.adapters.block_count import BlockCount
 from hmas.worker.adapters.kv_events import KvEvents
 from hmas.worker.adapters.kv_events_config import KvEventsConfig, address_of
 from tests.conftest import eventually
-from tests.engines.engine_server import free_port
 
 
 def stored(*hashes: int) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from hmas.mesh.ports import free_port
 from hmas.worker.adapters.zeromq import Bounds, connected
-from tests.engines.engine_server import free_port
 
 BOUNDS = Bounds(max_bytes=10_000, max_waiting=10, timeout_s=2.0)  # where all cores are busy, connecting takes a second
 GREETING = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + b"\0" + bytes(31)
