@@ -160,7 +160,7 @@ class Study:
     def _replay(self, name: str, url: str, trace: Trace, *, probed: bool = False) -> None:
         if self._store.has(name):
             return
-        self._in_time(2 * self.scenario.seconds)
+        self._in_time(2 * trace.duration_s)
         before_s = [asyncio.run(probe_s(url, MODEL))] if probed else []
         found, seen = asyncio.run(replay(name, url, MODEL, trace))
         after_s = [asyncio.run(probe_s(url, MODEL))] if probed else []

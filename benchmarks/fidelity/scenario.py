@@ -16,9 +16,10 @@ SEARCH_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayScenario:
-    """The engine's flags, and the length of a replay in seconds. `hidden` and `layers` size a model with random
-    weights, large enough that its steps take longer than the HTTP server's work. The KV memory is too small for
-    `max_num_seqs` sequences of the trace, so that the highest load causes preemptions."""
+    """The engine's flags, and the least length of a replay: in seconds, and in requests, because medians of few vary
+    and a slow machine serves few in that time. `hidden` and `layers` size a model with random weights, large enough
+    that its steps take longer than the HTTP server's work. The KV memory is too small for `max_num_seqs` sequences of
+    the trace, so that the highest load causes preemptions."""
 
     hidden: int = 256
     layers: int = 4
@@ -28,6 +29,7 @@ class ReplayScenario:
     block_size: int = 32
     num_gpu_blocks: int = 224
     seconds: float = 30.0
+    requests: int = 100
 
     def digest(self) -> str:
         return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
@@ -76,11 +78,11 @@ def slices(scenario: ReplayScenario, profile: EngineProfile, data: Path | None) 
     rate_rps = full_rate_rps(profile, whole)
     found = {}
     for number, load in enumerate(LOADS, 1):
-        count = max(2, round(rate_rps * load.share * scenario.seconds))
+        rate = rate_rps * load.share
+        count = max(scenario.requests, round(rate * scenario.seconds))
         first = number * len(whole.rows) // (len(LOADS) + 1)
         rows = whole.rows[first : first + count]
-        start_s, span_s = rows[0].arrival_s, rows[-1].arrival_s - rows[0].arrival_s
-        moved = [replace(row, arrival_s=(row.arrival_s - start_s) * scenario.seconds / span_s) for row in rows]
-        note = f"{count} requests from the {first}th on, in {scenario.seconds:g} s"
-        found[load.name] = whole.derived(moved, note, scenario.seconds)
+        start_s, span_s, seconds = rows[0].arrival_s, rows[-1].arrival_s - rows[0].arrival_s, count / rate
+        moved = [replace(row, arrival_s=(row.arrival_s - start_s) * seconds / span_s) for row in rows]
+        found[load.name] = whole.derived(moved, f"{count} requests from the {first}th on, in {seconds:.1f} s", seconds)
     return found
