@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.fidelity.replays import COMPARED, Figures
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario
-from benchmarks.fidelity.speed import AT_ONCE, OUTPUT, PROMPT, EmulatedRun
+from benchmarks.fidelity.speed import AT_ONCE, OUTPUT, PROMPT, TRIES, EmulatedRun
 from experiments.report.template import render
 from hmas.engine.core.profile import EngineProfile
 
@@ -44,6 +44,10 @@ class FidelityVerdict:
     @property
     def holds(self) -> bool:
         return abs(self.error) <= self.bound
+
+    @property
+    def served_holds(self) -> bool:
+        return abs(self.served_error) <= self.bound
 
 
 def verdicts(real: Sequence[Figures], served: Figures, pairs: Sequence[EmulatedRun]) -> list[FidelityVerdict]:
@@ -86,5 +90,6 @@ def page(
         LOADS=LOADS,
         AT_ONCE=AT_ONCE,
         PROMPT=PROMPT,
+        TRIES=TRIES,
         OUTPUT=OUTPUT,
     )

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 
 import httpx
 
@@ -19,8 +19,9 @@ from hmas.engine.core.profile import EngineProfile, StepCostModel
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 
-# The work: so many requests at once, of so many prompt and output tokens; its time is the median of so many tries.
-AT_ONCE, PROMPT, OUTPUT, TRIES = 4, 128, 96, 3
+# The work: so many requests at once, of so many prompt and output tokens; its time is the mean of so many tries. Three
+# tries, a second or two, vary more than the machine does, and then the correction adds to the errors.
+AT_ONCE, PROMPT, OUTPUT, TRIES = 4, 128, 96, 20
 PROBE = f"{AT_ONCE}x{PROMPT}-{OUTPUT}x{TRIES}"  # names the work
 
 
@@ -59,7 +60,7 @@ async def probe_s(url: str, model: str) -> float:
             await asyncio.gather(*map(one, range(AT_ONCE)))
             return time.perf_counter() - begun
 
-        return median([await once() for _ in range(TRIES)])
+        return fmean([await once() for _ in range(TRIES)])
 
 
 def paired(profile: EngineProfile, real: Sequence[Seen], factor: float) -> EmulatedRun:
