@@ -14,8 +14,8 @@ import orjson
 MAX_BYTES = 32 * 2**20
 TIMEOUT_S = 5.0
 
-Entry = Mapping[str, object]
-Timeline = Mapping[str, Sequence[Entry]]
+Moment = Mapping[str, object]
+Timeline = Mapping[str, Sequence[Moment]]
 
 
 def fetch_timeline(base_url: str, model: str, api_key: str | None = None) -> dict[str, list[dict[str, Any]]] | None:
@@ -50,6 +50,6 @@ def during(timeline: Timeline, started_unix_s: float, seconds: float) -> dict[st
     return found
 
 
-def _at(entry: Entry) -> float:
+def _at(entry: Moment) -> float:
     value = entry.get("unix_s")
     return float(value) if isinstance(value, int | float) else 0.0

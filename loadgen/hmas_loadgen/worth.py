@@ -36,7 +36,7 @@ def read_worth(path: Path | None) -> Worth:
     tenants = _mapping(path, content, "tenants")
     classes = _mapping(path, content, "classes")
     if unknown := sorted(map(str, set(classes) - set(TaskType))):
-        raise ValueError(f"--worth: {path}: no task type: {', '.join(unknown)}; choose of {', '.join(TaskType)}")
+        raise ValueError(f"--worth: {path}: no task type: {', '.join(unknown)}; choose one of {', '.join(TaskType)}")
     fields = {str(tenant): _mapping(path, tenants, tenant) for tenant in tenants}
     found = Worth(
         {tenant: _weight(path, tenant, each["weight"]) for tenant, each in fields.items() if "weight" in each},

@@ -88,7 +88,7 @@ def csv_records(path: Path) -> Iterator[Record]:
 
 
 def json_records(path: Path) -> Iterator[Record]:
-    """Yields the records of a JSONL file, one object per line. Raises TraceError for a line that is no JSON object."""
+    """Yields the records of a JSONL file, one object per line. Raises TraceError for a line that is not one."""
     for number, line in enumerate(open_lines(path), 1):
         if not line.strip():
             continue

@@ -21,14 +21,14 @@ FILES = {
 _CHAT_ROLES = frozenset({"user", "assistant", "tool", "system"})
 _NO_MODEL = frozenset({"human", "Computer_terminal"})
 
-Message = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowCall:
     """One request of a workflow: the messages of its body, the names of its tools, and the tokens of its answer."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     tools: tuple[str, ...]
     output_tokens: int
 
@@ -99,7 +99,7 @@ def _text(path: Path) -> str:
 
 def _chat(record: dict[str, Any], system: str) -> list[WorkflowCall]:
     tools = tuple(record.get("tools") or ())
-    messages: list[Message] = [{"role": "system", "content": system}]
+    messages: list[ChatMessage] = [{"role": "system", "content": system}]
     calls = []
     for number, step in enumerate(record["steps"]):
         if step["role"] == "assistant":
@@ -110,8 +110,8 @@ def _chat(record: dict[str, Any], system: str) -> list[WorkflowCall]:
     return calls
 
 
-def _message(step: dict[str, Any], number: int) -> Message:
-    message: Message = {"role": step["role"], "content": step["content"]}
+def _message(step: dict[str, Any], number: int) -> ChatMessage:
+    message: ChatMessage = {"role": step["role"], "content": step["content"]}
     if step.get("tool_calls"):
         message["tool_calls"] = [
             {"id": f"call_{number}_{i}", "type": "function", "function": call}
@@ -124,7 +124,7 @@ def _message(step: dict[str, Any], number: int) -> Message:
 
 def _group_chat(record: dict[str, Any]) -> list[WorkflowCall]:
     """The question comes first, as a user's message; a later message of a person is a user's, too."""
-    task: Message = {"role": "user", "content": record["question"]}
+    task: ChatMessage = {"role": "user", "content": record["question"]}
     calls: list[WorkflowCall] = []
     steps = record["steps"]
     for number, step in enumerate(steps):

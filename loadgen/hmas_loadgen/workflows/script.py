@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from hmas.contracts.request import TaskType
 from hmas_loadgen.workflows.applications import outside_s
-from hmas_loadgen.workflows.recorded import Workflow
-
-Message = dict[str, Any]
+from hmas_loadgen.workflows.recorded import ChatMessage, Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +14,7 @@ class ScriptCall:
     """A call: the chat that is sent, the tokens of its answer, the numbers of the calls in its job that it waits for,
     and the seconds after the last of these until it goes. `task`: None, if it is not known."""
 
-    messages: Sequence[Message]
+    messages: Sequence[ChatMessage]
     output_tokens: int
     after: tuple[int, ...]
     outside_s: float

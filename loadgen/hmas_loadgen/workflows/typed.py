@@ -8,7 +8,8 @@ from hmas.contracts.request import TaskType
 from hmas.laws.tokens import BYTES_PER_TOKEN, MESSAGE_OVERHEAD
 from hmas_loadgen.typed import typed_prompts
 from hmas_loadgen.workflows.applications import APPLICATIONS, ROLES, TOOL_RESULTS, DraftCall, draft_of
-from hmas_loadgen.workflows.script import JobScript, Message, ScriptCall
+from hmas_loadgen.workflows.recorded import ChatMessage
+from hmas_loadgen.workflows.script import JobScript, ScriptCall
 
 NAME = "typed"
 LENGTHS: Mapping[str, tuple[int, ...]] = {
@@ -48,7 +49,7 @@ def typed_script(random: Random) -> JobScript:
     draft = draft_of(name, random, LENGTHS)
     number = f"Case {random.randrange(10**12):012d}. "  # no two jobs ask the same
     question = _message("user", QUESTION_TOKENS, random, number)
-    said: dict[int, list[Message]] = {}
+    said: dict[int, list[ChatMessage]] = {}
     calls = []
     for call in draft.calls:
         history = said.setdefault(call.thread, [_system(name, call.role), question])
@@ -59,17 +60,17 @@ def typed_script(random: Random) -> JobScript:
     return JobScript(name, tuple(calls))
 
 
-def _system(application: str, role: str) -> Message:
+def _system(application: str, role: str) -> ChatMessage:
     """Returns the system prompt of an agent, the same in all jobs of its application."""
     return _message("system", ROLES[role].system_tokens, Random(f"{application} {role}"))
 
 
-def _asked(call: DraftCall, random: Random) -> Message:
+def _asked(call: DraftCall, random: Random) -> ChatMessage:
     tokens, task = max(5, call.added_tokens), TASKS.get(ROLES[call.role].answers, TaskType.QA)
     text = typed_prompts().text(task, tokens - MESSAGE_OVERHEAD, call.output_tokens, random)
     return {"role": "user", "content": text}
 
 
-def _message(role: str, tokens: int, random: Random, opening: str = "") -> Message:
+def _message(role: str, tokens: int, random: Random, opening: str = "") -> ChatMessage:
     size = max(1, tokens - MESSAGE_OVERHEAD) * BYTES_PER_TOKEN - len(opening)
     return {"role": role, "content": opening + typed_prompts().passage(size, random)}

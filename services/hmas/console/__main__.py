@@ -16,11 +16,11 @@ from hmas.console.settings import ConsoleSettings
 from hmas.console.shell import ConsoleShell
 from hmas.console.stream import BrowserStreams, PageFeed
 from hmas.runtime.bus import Bus
+from hmas.runtime.connections import FOR_OPERATORS, guarded
 from hmas.runtime.lifecycle import StopSignal, run_service, run_until
 from hmas.runtime.ops import HttpServer
 
 log = structlog.get_logger()
-MAX_CONNECTIONS = 256
 
 
 async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
@@ -36,7 +36,7 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     server = HttpServer(
         uvicorn.Config(
             app, host=settings.console_host, port=settings.console_port, log_config=None, access_log=False,
-            limit_concurrency=MAX_CONNECTIONS, server_header=False, timeout_graceful_shutdown=1,
+            http=guarded(FOR_OPERATORS), ws="none", server_header=False, timeout_graceful_shutdown=1,
         )
     )  # fmt: skip
     port = await server.start()

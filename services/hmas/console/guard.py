@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 OPEN = frozenset({"/api/about", "/api/login", "/health"})  # they tell nothing of the mesh
 ACTING = frozenset({"/api/pin", "/api/whatif"})  # they ask for the admin's token themselves
 MAX_BODY_BYTES = 4096
+_HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")  # the name, without the port that may follow it
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _HEADERS = (
     (b"content-security-policy",
@@ -47,7 +49,7 @@ class ConsoleGuard:
     """Refuses what the application behind it must not see, and adds the headers that keep a page to itself.
 
     A request must name a host of `names` or of the loopback, because a page of another site can point its own name at
-    this machine and would then count as of the same origin. With a `token`, `/api` answers whoever gave it.
+    this machine and would then count as of the same origin. With a `token`, `/api` answers only those who gave it.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, names: frozenset[str]) -> None:
@@ -81,9 +83,8 @@ class ConsoleGuard:
         return None
 
     def _named(self, host: bytes) -> bool:
-        name = host.decode("latin-1").strip().lower()
-        end = name.find("]") + 1 if name.startswith("[") else name.find(":")
-        return (name[:end] if end > 0 else name) in self._names
+        found = _HOST.fullmatch(host.decode("latin-1").strip().lower())
+        return found is not None and found[1] in self._names
 
     def _may_read(self, headers: Mapping[bytes, bytes]) -> bool:
         if not self._token or same(bearer(headers), self._token):

@@ -12,7 +12,7 @@ FORGOTTEN_S = 600.0  # past its deadline: its end was not heard
 MAX_EARLY = 5_000
 
 
-class OpenRequests:
+class UnansweredRequests:
     """The requests that gateways took and that are not answered yet. Where only the last token is judged, a first token
     is no answer. Gateways and workers report by themselves, so that an answer may be heard of before its request."""
 

@@ -2,13 +2,14 @@
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from hmas.contracts.control import TopologyName
 from hmas.contracts.rehearsal import Rehearsal
+from hmas.entry_points import known_topology
 
 Minutes = Literal["5", "15", "60"]
 Objective = Literal["", "requests", "tokens"]
@@ -25,7 +26,7 @@ class WhatIfQuestion(BaseModel):
 
     pool: str = Field("", max_length=300)
     minutes: Minutes = "5"
-    topology: TopologyName | Literal[""] = ""
+    topology: Annotated[TopologyName, AfterValidator(known_topology)] | Literal[""] = ""
     objective: Objective = ""
     engines: Engines = ""
     slo: str = Field("", max_length=120)
@@ -51,7 +52,7 @@ def question_of(choice: str) -> WhatIfQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class WhatIfTold:
+class WhatIfAnswer:
     """The answer to a question and when it came, Unix s; without `found`, `error` says why there is none."""
 
     at_s: float
@@ -67,12 +68,12 @@ class WhatIfBook:
     lacks: str = ""
     running: WhatIfQuestion | None = None
     began_s: float = 0.0
-    told: OrderedDict[WhatIfQuestion, WhatIfTold] = field(default_factory=OrderedDict)
+    told: OrderedDict[WhatIfQuestion, WhatIfAnswer] = field(default_factory=OrderedDict)
 
     def begin(self, now_s: float, question: WhatIfQuestion) -> None:
         self.running, self.began_s = question, now_s
 
-    def end(self, told: WhatIfTold) -> None:
+    def end(self, told: WhatIfAnswer) -> None:
         """Keeps the answer to the question that was being answered."""
         if self.running is None:
             return

@@ -2,21 +2,18 @@
 
 import asyncio
 import json
-import os
-import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from importlib.util import find_spec
 
 import structlog
 from fastapi import HTTPException
 from pydantic import TypeAdapter
 
-from hmas.console.question import WhatIfBook, WhatIfQuestion, WhatIfTold
+from hmas.console.question import WhatIfAnswer, WhatIfBook, WhatIfQuestion
 from hmas.contracts.rehearsal import Rehearsal
-from hmas.runtime.priority import LOW, LOWEST, weigh_session
+from hmas.runtime.priority import LOW
+from hmas.runtime.solver import Solver, SolverLate, solve
 
 log = structlog.get_logger()
 COMMAND = (sys.executable, "-m", "hmas.mesh.whatif_cli")  # by its name, because the console knows no simulator
@@ -60,61 +57,18 @@ class WhatIfRunner:
 
     async def _run(self, question: WhatIfQuestion) -> None:
         found, in_force, error = None, "", "the console was stopped meanwhile"
+        solver = Solver(
+            command=(*self._command, *question.options()), limit_s=LIMIT_S, max_bytes=MAX_ANSWER_BYTES, weight=LOW,
+            answers=ANSWERED,
+        )  # fmt: skip
         try:
-            async with asyncio.timeout(LIMIT_S):
-                found, in_force = await self._answered(question)
-            error = ""
-        except TimeoutError:
-            error = f"it took longer than {LIMIT_S:.0f} s: choose fewer minutes"
+            answer = (await solve(solver)).answer
+            found = _ANSWER.validate_json(answer)
+            in_force, error = str(json.loads(answer).get("in_force_policy", ""))[:MAX_TOLD_CHARS], ""
+        except SolverLate as late:
+            error = f"{late}: choose fewer minutes"
         except (OSError, ValueError) as failed:
             error = str(failed)[:MAX_TOLD_CHARS]
             log.warning("whatif_failed", pool=question.pool, reason=error)
         finally:
-            self._book.end(WhatIfTold(self._clock(), found, in_force, error))
-
-    async def _answered(self, question: WhatIfQuestion) -> tuple[Rehearsal, str]:
-        """Returns the outcome, and what is in force in words. Raises ValueError with what the command said if it
-        failed."""
-        process = await asyncio.create_subprocess_exec(
-            *self._command, *question.options(), stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True
-        )
-        try:
-            with suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PGRP, process.pid, LOWEST)
-            weigh_session(process.pid, LOW)
-            assert process.stdout is not None
-            assert process.stderr is not None
-            out, complaint = await asyncio.gather(_read(process.stdout, process), _read(process.stderr, process))
-            status = await process.wait()
-        finally:
-            await _end(process)
-        if status not in ANSWERED:
-            said = complaint.decode(errors="replace").strip().rpartition("\n")[2].removeprefix("hmas: ")
-            raise ValueError(said or f"its process ended with status {status}")
-        return _ANSWER.validate_json(out), str(json.loads(out).get("in_force_policy", ""))[:MAX_TOLD_CHARS]
-
-
-async def _read(stream: asyncio.StreamReader, process: Process) -> bytes:
-    """Returns all of a stream of the command. One that is too long ends the command, and is read to its end all the
-    same, because a command counts as ended only once its pipes are. Raises ValueError then."""
-    read = bytearray()
-    while chunk := await stream.read(2**16):
-        if len(read) <= MAX_ANSWER_BYTES:
-            read += chunk
-        if len(read) > MAX_ANSWER_BYTES:
-            _kill(process)
-    if len(read) > MAX_ANSWER_BYTES:
-        raise ValueError(f"its answer has more than {MAX_ANSWER_BYTES} bytes")
-    return bytes(read)
-
-
-def _kill(process: Process) -> None:
-    """Ends the command with the simulation that it started, if it runs yet."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-async def _end(process: Process) -> None:
-    _kill(process)
-    await process.wait()
+            self._book.end(WhatIfAnswer(self._clock(), found, in_force, error))

@@ -3,10 +3,11 @@
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
-from pydantic import BaseModel, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
@@ -19,25 +20,37 @@ from hmas.console.question import WhatIfQuestion
 from hmas.console.settings import ConsoleSettings
 from hmas.console.stream import BrowserStreams
 from hmas.contracts.control import TopologyName
+from hmas.entry_points import known_topology
+from hmas.runtime.settings import MAX_TOKEN_CHARS
 
 STATIC = Path(__file__).parent / "static"
 MAX_ID = 300  # characters of a request's id
+MAX_FAULTS = 500  # characters of what is said about a faulty order
 
 Ask = Callable[[str], Awaitable[dict[str, Any] | None]]
 Act = Callable[[str, TopologyName | None], Awaitable[None]]
 
 
-class PinOrder(BaseModel):
+class PinCommand(BaseModel):
     """What a browser asks for: a pool's topology, or none to lift its pin."""
 
     pool: str = Field(min_length=1, max_length=MAX_ID)
-    topology: TopologyName | None
+    topology: Annotated[TopologyName, AfterValidator(known_topology)] | None
 
 
-class LoginOrder(BaseModel):
+class Login(BaseModel):
     """The readers' token, given once."""
 
-    token: str = Field(max_length=MAX_ID)
+    token: str = Field(max_length=MAX_TOKEN_CHARS)
+
+
+async def _faulty(_: Request, error: Exception) -> Response:
+    """Says in words what is wrong with an order. FastAPI's own answer repeats the order, and cannot write all that may
+    be in one, such as NaN or half a surrogate pair."""
+    faults = error.errors() if isinstance(error, RequestValidationError) else ()
+    message = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+    detail = message[:MAX_FAULTS].encode("ascii", "backslashreplace").decode()
+    return JSONResponse({"detail": detail}, 422)
 
 
 class _StreamRoute:
@@ -55,6 +68,37 @@ class _StreamRoute:
         await self._streams.serve(page, query.get("choice", ""), scope, receive, send)
 
 
+def _add_acts(
+    app: FastAPI,
+    admin: str,
+    pools: Callable[[], frozenset[str]],
+    pin: Act,
+    whatif: Callable[[WhatIfQuestion], None],
+) -> None:
+    """Adds the paths by which an operator acts on a pool; they take the admin's token."""
+
+    def authorise(request: Request, what: str, pool: str) -> None:
+        """Refuses senders who may not act on a pool, and unknown pools."""
+        if not admin:
+            raise HTTPException(403, "nobody may act here: HMAS_CONSOLE_ADMIN_TOKEN_FILE is not set")
+        if not same(bearer(dict(request.scope["headers"])), admin):
+            raise HTTPException(401, f"{what} takes the admin's token: Authorization: Bearer TOKEN")
+        if pool not in pools():
+            raise HTTPException(404, "there is no such pool")
+
+    @app.post("/api/pin")
+    async def order_pin(order: PinCommand, request: Request) -> Response:
+        authorise(request, "pinning", order.pool)
+        await pin(order.pool, order.topology)
+        return Response(status_code=204)
+
+    @app.post("/api/whatif")
+    async def ask_whatif(question: WhatIfQuestion, request: Request) -> Response:
+        authorise(request, "a what-if", question.pool)
+        whatif(question)
+        return Response(status_code=202)
+
+
 def console_app(
     settings: ConsoleSettings,
     streams: BrowserStreams,
@@ -69,6 +113,7 @@ def console_app(
     token, admin = settings.reading_token(), settings.admin_token()
     # FastAPI's own pages would load scripts from another host.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, routes=[Route("/api/stream", _StreamRoute(streams))])
+    app.add_exception_handler(RequestValidationError, _faulty)
 
     @app.get("/health")
     async def health() -> Response:
@@ -79,7 +124,7 @@ def console_app(
         return JSONResponse({"version": version("hmas"), "can_act": bool(admin), "needs_token": bool(token)})
 
     @app.post("/api/login")
-    async def login(order: LoginOrder) -> Response:
+    async def login(order: Login) -> Response:
         if not same(order.token.encode(), token):
             raise HTTPException(401, "this is not the readers' token")
         answer = Response(status_code=204)
@@ -93,26 +138,7 @@ def console_app(
             raise HTTPException(404, "no gateway remembers this request: ask soon after it")
         return JSONResponse(view_request(timeline))
 
-    def authorise(request: Request, what: str, pool: str) -> None:
-        """Refuses whoever may not act on a pool, and pools that there are not."""
-        if not admin:
-            raise HTTPException(403, "nobody may act here: HMAS_CONSOLE_ADMIN_TOKEN_FILE is not set")
-        if not same(bearer(dict(request.scope["headers"])), admin):
-            raise HTTPException(401, f"{what} takes the admin's token: Authorization: Bearer TOKEN")
-        if pool not in pools():
-            raise HTTPException(404, "there is no such pool")
-
-    @app.post("/api/pin")
-    async def order_pin(order: PinOrder, request: Request) -> Response:
-        authorise(request, "pinning", order.pool)
-        await pin(order.pool, order.topology)
-        return Response(status_code=204)
-
-    @app.post("/api/whatif")
-    async def ask_whatif(question: WhatIfQuestion, request: Request) -> Response:
-        authorise(request, "a what-if", question.pool)
-        whatif(question)
-        return Response(status_code=202)
+    _add_acts(app, admin, pools, pin, whatif)
 
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")

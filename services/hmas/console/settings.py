@@ -6,7 +6,7 @@ from pydantic import Field
 
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.security import on_loopback
-from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.settings import RuntimeSettings, token_in
 
 
 class ConsoleSettings(RuntimeSettings):
@@ -23,7 +23,7 @@ class ConsoleSettings(RuntimeSettings):
         "loopback's addresses: it refuses others, so that a foreign page cannot reach it by a name of its own",
     )
     console_token_file: Path | None = Field(
-        None, description="File with the token that readers give once; unset: whoever reaches the port may read"
+        None, description="File with the token that readers give once; unset: everybody who reaches the port may read"
     )
     console_admin_token_file: Path | None = Field(
         None,
@@ -39,18 +39,18 @@ class ConsoleSettings(RuntimeSettings):
     def reading_token(self) -> str:
         """Returns the readers' token, empty if there is none. Raises CannotStart if other machines could read without
         one, or if the file is empty, and OSError if it cannot be read."""
-        token = _token(self.console_token_file)
+        token = token_in(self.console_token_file)
         if not token and not on_loopback(self.console_host):
             raise CannotStart(
-                f"the console would show the mesh to whoever reaches {self.console_host}: set HMAS_CONSOLE_TOKEN_FILE, "
-                "or HMAS_CONSOLE_HOST=127.0.0.1"
+                f"the console would show the mesh to everybody who reaches {self.console_host}: set "
+                "HMAS_CONSOLE_TOKEN_FILE, or HMAS_CONSOLE_HOST=127.0.0.1"
             )
         return token
 
     def admin_token(self) -> str:
         """Returns the token for acting, empty if nobody may. Raises CannotStart or OSError as `reading_token` does."""
-        token = _token(self.console_admin_token_file)
-        if token and token == _token(self.console_token_file):
+        token = token_in(self.console_admin_token_file)
+        if token and token == token_in(self.console_token_file):
             raise CannotStart(
                 "readers and admins have the same token: give HMAS_CONSOLE_ADMIN_TOKEN_FILE one of its own"
             )
@@ -59,12 +59,3 @@ class ConsoleSettings(RuntimeSettings):
     def names(self) -> frozenset[str]:
         """Returns the host names of the console, in lower case."""
         return frozenset(name.strip().lower() for name in self.console_names.split(",") if name.strip())
-
-
-def _token(file: Path | None) -> str:
-    if file is None:
-        return ""
-    token = file.read_text().strip()
-    if not token:
-        raise CannotStart(f"{file} is empty: put a token of 32 random characters or more into it")
-    return token

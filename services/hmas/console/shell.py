@@ -13,11 +13,11 @@ from hmas.console.pages import PERIODS_S
 from hmas.console.pages.queue import SHOWN, asked_of
 from hmas.console.state import MAX_QUEUES, SAMPLE_S, Asked, ConsoleState
 from hmas.contracts.control import Pin, TopologyName
-from hmas.contracts.queue import QueueAsked, QueueTold
+from hmas.contracts.queue import QueueQuery, QueueReply
 from hmas.contracts.routes import Role
-from hmas.mesh.jobs import jobs_of
-from hmas.mesh.pin import store_pin
-from hmas.mesh.why import timeline_of
+from hmas.operator.jobs import jobs_of
+from hmas.operator.pin import store_pin
+from hmas.operator.why import timeline_of
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode, encode
@@ -72,14 +72,14 @@ class ConsoleShell:
             await asyncio.sleep(PERIODS_S["queue"])
 
     async def _ask_queue(self, worker: str, topology: str) -> None:
-        asked = encode(QueueAsked(worker=worker, topology=topology, limit=SHOWN))
-        told: QueueTold | None = None
+        asked = encode(QueueQuery(worker=worker, topology=topology, limit=SHOWN))
+        queue: QueueReply | None = None
         try:
             reply = await self._bus.client.request(QUERY_QUEUE, asked, timeout=ASK_S)
-            told = decode(QueueTold, reply.data)
+            queue = decode(QueueReply, reply.data)
         except (nats.errors.Error, WireError):
             pass  # the page says that the worker does not answer
-        self.state.heed(self.clock(), worker, topology, told)
+        self.state.take_queue(self.clock(), worker, topology, queue)
 
     async def _ask_jobs(self, watched: Callable[[str], Sequence[str]]) -> None:
         while True:

@@ -1,38 +1,42 @@
 """What the console keeps of what it hears: the newest values, as `hmas top` does, and their recent past, all of it
 bounded. Nothing here knows a clock; `now_s` is Unix time in s and never runs backwards."""
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
-from hmas.console.overdue import OpenRequests
+from hmas.console.overdue import UnansweredRequests
 from hmas.console.question import WhatIfBook
-from hmas.contracts.control import AuditRecord, ControlTuple, TopologyDecision
+from hmas.console.window_count import WindowCount
+from hmas.contracts.control import AuditRecord, ControlTuple, LayoutDecision, TopologyDecision
 from hmas.contracts.job import JobRow
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.queue import QueueTold
+from hmas.contracts.pool_plan import PlanDecision
+from hmas.contracts.queue import QueueReply
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import EngineSample, GatewayTelemetry, RequestSettled, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.scoring import verdict
-from hmas.mesh.top.model import TopModel
+from hmas.operator.mesh_view import MeshView
 
 SAMPLE_S = 2.0
 POINTS = 300  # of a curve: ten minutes
-STEPS = 3  # of a curve that requests in time are averaged over
+STEPS = 3  # consecutive points of a curve over which the share of requests in time is averaged
 WINDOW_S = SAMPLE_S * POINTS
 MAX_CURVES = 128  # pools and engines whose past is kept
+POOL_LOST_S = 60.0  # after which a pool that nobody tells of makes room for a new one
 MAX_SEGMENTS = 200  # of topologies, over all pools
 MAX_FLAGS = 200
 MAX_SPANS = 600
+SPANS_S = 60.0  # for which the requests that ended are counted
 MAX_RECENT = 60
 MAX_REASONS = 2000  # pairs of tenant and reason in the window, and of tenant and fate of a promise
 MAX_PENDING = 20_000  # dispatched requests whose end has not been heard
 MAX_QUEUES = 8  # workers' queues and orders of them that are looked at at a time
 PAUSE_S = 0.75  # of a worker's telemetry, which comes every 0.1 s: it may have been started anew
-KEPT_S = 5.0  # so long stays what was asked for, after the last time
+KEPT_S = 5.0  # how long an answer is kept after a browser last asked for it
 TOLD_CHARS = 300  # of a name or reason of another process
 
 K = TypeVar("K", bound=Hashable)
@@ -48,29 +52,6 @@ class PromiseFate(StrEnum):
     KEPT = "kept"  # its request came back in time, and was served within its SLO
     LATE = "late"  # it came back in time, and was served late or failed
     REFUSED_AGAIN = "refused again"
-
-
-class WindowCount(Generic[K]):
-    """Counts of the last `WINDOW_S` seconds by key, in sixty steps; of at most `most` keys at a time, further ones are
-    not counted."""
-
-    def __init__(self, most: int) -> None:
-        self.counts: Counter[K] = Counter()
-        self._most = most
-        self._steps: deque[tuple[float, Counter[K]]] = deque()
-
-    def add(self, now_s: float, key: K) -> None:
-        self.expire(now_s)
-        if key not in self.counts and len(self.counts) >= self._most:
-            return
-        if not self._steps or now_s - self._steps[-1][0] >= WINDOW_S / 60:
-            self._steps.append((now_s, Counter()))
-        self._steps[-1][1][key] += 1
-        self.counts[key] += 1
-
-    def expire(self, now_s: float) -> None:
-        while self._steps and now_s - self._steps[0][0] > WINDOW_S:
-            self.counts -= self._steps.popleft()[1]
 
 
 class LoadPoint(NamedTuple):
@@ -179,24 +160,28 @@ class Asked(Generic[V]):
 class ConsoleState:
     """The console's memory. `hear` takes each message as it arrives, `sample` is called every `SAMPLE_S`."""
 
-    top: TopModel = field(default_factory=TopModel)
+    top: MeshView = field(default_factory=MeshView)
     alive: dict[str, Liveness] = field(default_factory=dict)
     load: dict[str, deque[LoadPoint]] = field(default_factory=dict)
     loops: dict[tuple[str, str], deque[tuple[float, ...]]] = field(default_factory=dict)
     segments: deque[Segment] = field(default_factory=lambda: deque(maxlen=MAX_SEGMENTS))
     flags: deque[Flag] = field(default_factory=lambda: deque(maxlen=MAX_FLAGS))
     spans: deque[LaneSpan] = field(default_factory=lambda: deque(maxlen=MAX_SPANS))
+    ends: WindowCount[tuple[str, str]] = field(default_factory=lambda: WindowCount(MAX_REASONS, SPANS_S))  # by engine
     recent: deque[RecentRequest] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
-    reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
-    promises: WindowCount[tuple[str, str, PromiseFate]] = field(default_factory=lambda: WindowCount(MAX_REASONS))
+    reasons: WindowCount[tuple[str, str, Outcome]] = field(default_factory=lambda: WindowCount(MAX_REASONS, WINDOW_S))
+    promises: WindowCount[tuple[str, str, PromiseFate]] = field(
+        default_factory=lambda: WindowCount(MAX_REASONS, WINDOW_S)
+    )
     # By worker: whether an answer stayed within the bound that the fence reserved for it.
-    kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES))
-    queues: dict[tuple[str, str], Asked[QueueTold]] = field(default_factory=dict)  # by worker and other topology
+    kept_bounds: WindowCount[tuple[str, bool]] = field(default_factory=lambda: WindowCount(2 * MAX_CURVES, WINDOW_S))
+    queues: dict[tuple[str, str], Asked[QueueReply]] = field(default_factory=dict)  # by worker and other topology
     jobs: Asked[list[JobRow]] | None = None
-    open: OpenRequests = field(default_factory=OpenRequests)
+    open: UnansweredRequests = field(default_factory=UnansweredRequests)
     whatif: WhatIfBook = field(default_factory=WhatIfBook)
     connected: bool = True  # whether the console itself reaches NATS
     numbers: int = 0
+    _pools: dict[str, float] = field(default_factory=dict)  # when each was last heard of
     _current: dict[str, Segment] = field(default_factory=dict)
     _rehearsed: dict[str, AuditRecord] = field(default_factory=dict)  # by pool: of a switch that is not heard of yet
     _waited: OrderedDict[str, float] = field(default_factory=OrderedDict)
@@ -205,13 +190,13 @@ class ConsoleState:
     def hear(
         self,
         now_s: float,
-        value: WorkerHeartbeat | WorkerTelemetry | GatewayTelemetry | VShort | VLong | TopologyDecision | ControlTuple
-        | AuditRecord,
+        value: WorkerHeartbeat | WorkerTelemetry | GatewayTelemetry | VShort | VLong | TopologyDecision
+        | LayoutDecision | PlanDecision | ControlTuple | AuditRecord,
     ) -> None:  # fmt: skip
         if isinstance(value, GatewayTelemetry):
             self._settle(now_s, value)
             return
-        if isinstance(value, VShort | VLong | TopologyDecision) and not self._room(value.pool):
+        if isinstance(value, VShort | VLong | TopologyDecision | LayoutDecision) and not self._knows(now_s, value.pool):
             return
         self.top.hear(now_s, value)
         match value:
@@ -227,11 +212,22 @@ class ConsoleState:
             case _:
                 pass
 
-    def _room(self, pool: str) -> bool:
-        known = {*self.top.short, *self.top.long, *self.top.decisions}
-        return pool in known or len(known) < MAX_CURVES
+    def _knows(self, now_s: float, pool: str) -> bool:
+        """Notes that a pool was heard of; returns False if there are too many already that are heard of."""
+        if pool not in self._pools and len(self._pools) >= MAX_CURVES:
+            quiet = min(self._pools, key=lambda name: self._pools[name])
+            if now_s - self._pools[quiet] < POOL_LOST_S:
+                return False
+            top = self.top
+            for kept in (
+                self._pools, top.short, top.long, top.decisions, top.layouts, self.load, self._current,
+                self._rehearsed, self._in_time,
+            ):  # fmt: skip
+                kept.pop(quiet, None)
+        self._pools[pool] = now_s
+        return True
 
-    def heed(self, now_s: float, worker: str, topology: str, told: QueueTold | None) -> None:
+    def take_queue(self, now_s: float, worker: str, topology: str, told: QueueReply | None) -> None:
         """Takes the answer to what was asked of a worker's queue."""
         self.queues[worker, topology] = Asked(now_s, told)
         while len(self.queues) > MAX_QUEUES:
@@ -260,6 +256,7 @@ class ConsoleState:
         self.reasons.expire(now_s)
         self.promises.expire(now_s)
         self.kept_bounds.expire(now_s)
+        self.ends.expire(now_s)
 
     def _in_time_rps(self, pool: str) -> float:
         """Returns the requests that were served in time per second, over about as long as V_short spans."""
@@ -315,7 +312,7 @@ class ConsoleState:
         The record of a switch may come before the decision itself or after it."""
         if record.kind not in ("decided", "tuple"):
             self.flags.append(Flag(number=self._next(), at_s=now_s, record=record))
-        if record.kind == "decided" and record.predicted_gain is not None and self._room(record.pool):
+        if record.kind == "decided" and record.predicted_gain is not None and self._knows(now_s, record.pool):
             current = self._current.get(record.pool)
             if current is not None and current.topology == record.decision:
                 current.predicted = record.predicted_gain
@@ -351,6 +348,7 @@ class ConsoleState:
                 first_s=min(granted_s + ended.prefill_s, ended_s), ended_s=ended_s,
             )  # fmt: skip
             self.spans.append(span)
+            self.ends.add(now_s, (telemetry.worker, ended.engine))
 
     def _settle(self, now_s: float, told: GatewayTelemetry) -> None:
         for offered in told.offered:

@@ -19,7 +19,7 @@ from hmas.console.state import ConsoleState
 
 log = structlog.get_logger()
 MAX_BROWSERS = 64
-UNREAD_S = 30.0  # a browser that takes no frame for so long is let go
+UNREAD_S = 30.0  # a browser that takes no frame for this long is disconnected
 ALIVE_S = 1.0  # a frame comes at least so often, so that a browser sees that the console lives
 MAX_CHOICE = 300  # characters
 

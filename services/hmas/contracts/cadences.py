@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 HEARTBEAT_S = 1.0
 WORKER_LOST_AFTER_S = 3.5  # three missed heartbeats and some slack
 TELEMETRY_S = 0.1  # period of the telemetry of workers and gateways
-TELEMETRY_EVENTS = 256  # so many events send telemetry before its period is over
+TELEMETRY_EVENTS = 256  # telemetry is sent early once this many events have gathered
 USE_S = 0.25  # period in which gateways tell one another what their tenants use
 SHORT_VIEW_S = 0.25
 LONG_VIEW_S = 5.0

@@ -1,29 +1,37 @@
-"""The control values that workers obey: the topology (from meta), the control tuple (from Statera) and an operator's
-pin; and the audit records of these decisions."""
+"""The control values that workers obey: topology and layout (from meta), the control tuple (from Statera) and an
+operator's pin; and the audit records of these decisions."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
 
 class TopologyName(StrEnum):
-    """The names of all topologies, H-MAS's set Omega (App. C.2)."""
+    """The name of a topology, of H-MAS's set Omega (App. C.2).
+
+    The members are the built-in ones. Packages add others (docs/plugins.md), so `TopologyName(value)` takes any name of
+    lower-case letters, digits and underscores, at most 40. Such a name is equal to itself and not a member, so names
+    are compared by `==`. Whether a topology of that name exists is known at the edges (`hmas.entry_points`).
+    """
 
     FCFS = "fcfs"
     EDF = "edf"
-    LLF = "llf"
     SJF = "sjf"
-    SRTF = "srtf"
     MAESTRO = "maestro"
     TWO_LANE = "two_lane"
     WFQ = "wfq"
-    STRIDE = "stride"
-    LOTTERY = "lottery"
-    CFS = "cfs"
-    RR = "rr"
-    MLFQ = "mlfq"
-    PRIORITY = "priority"
     MAX_ON_TIME = "max_on_time"
     HYBRID = "hybrid"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "TopologyName | None":
+        if not isinstance(value, str) or _NAME.fullmatch(value) is None:
+            return None
+        added = str.__new__(cls, value)
+        added._name_, added._value_ = value.upper(), value
+        return added
 
 
 INITIAL_TOPOLOGY = TopologyName.MAX_ON_TIME  # the default profile; H-MAS Algorithm 1 starts with SJF
@@ -41,7 +49,7 @@ class Hints:
     - `fast_weight` (two_lane): share of dispatches that the fast lane gets while both lanes wait, in (0, 1).
     - `fast_slots` (two_lane): share of the engines' slots that are the fast lane's own, above 0 and at most 1, the
       others being the slow one's, at least one each; None lets both lanes use all.
-    - `quantum_tokens`: service quantum of RR, CFS and MLFQ, in tokens.
+    - `quantum_tokens`: service that a tenant gets in one turn, in tokens; for orders of packages, such as round robin.
     - `by_tokens`: if true, MaxOnTime keeps the most service gain on time (ESG, H-MAS Eq. 6) instead of the most
       requests.
     - `slack_share`: share, 0 to 1, of the slack of the requests before it that MaxOnTime lets a shorter request take by
@@ -96,9 +104,9 @@ MAX_CUTS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyDecision:
-    """The topology that a pool's workers are to use for `valid_for_s` seconds, with its hints and the layout of the
-    pool's engines. `bypass` is xi: FCFS and unbounded controls until it is cleared. `epoch` and `seq` order decisions;
-    `selector` says who made this one."""
+    """The topology that a pool's workers are to use for `valid_for_s` seconds, with its hints. `bypass` is xi: FCFS,
+    unbounded controls and a mixed layout until it is cleared. `epoch` and `seq` order decisions; `selector` says who
+    made this one."""
 
     pool: str
     topology: TopologyName
@@ -109,7 +117,21 @@ class TopologyDecision:
     valid_for_s: float
     reason: str
     selector: str
-    layout: Layout = MIXED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutDecision:
+    """The layout by which a pool's workers are to share its engines for `valid_for_s` seconds; afterwards, and under
+    bypass, the engines are mixed. `epoch` and `seq` order decisions about layouts; `selector` says who made this
+    one."""
+
+    pool: str
+    layout: Layout
+    epoch: int
+    seq: int
+    valid_for_s: float
+    reason: str
+    selector: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +231,9 @@ class AuditRecord:
 
     source: str  # meta | statera | qos
     pool: str
-    kind: (
-        str  # decided | rejected | rolled_back | outcome | bypass_on | bypass_off | pinned | unpinned | layout | tuple
-    )
+    # decided | rejected | rolled_back | outcome | bypass_on | bypass_off | pinned | unpinned | layout | plan | step |
+    # tuple
+    kind: str
     decision: str
     reason: str
     selector: str
@@ -231,6 +253,14 @@ class TopologyReceived:
     in the control bucket if it was read from there."""
 
     decision: TopologyDecision
+    aged_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutReceived:
+    """A layout decision arrived. `aged_s` is how long ago it was sent, in s."""
+
+    decision: LayoutDecision
     aged_s: float = 0.0
 
 

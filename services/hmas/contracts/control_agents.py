@@ -6,12 +6,14 @@ from hmas.contracts.control import (
     AuditRecord,
     ControlTuple,
     Hints,
+    LayoutDecision,
     Pin,
     TopologyDecision,
     TopologyName,
     TopologyReceived,
 )
 from hmas.contracts.past import PastBlock
+from hmas.contracts.pool_plan import PlanCandidate, PlanDecision, PoolPlan
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
@@ -66,6 +68,22 @@ class RehearsalAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class PlansProposed:
+    """Plans were found that could be put in force: by a search, or by a language model whose plans were rehearsed. `by`
+    names it."""
+
+    candidates: tuple[PlanCandidate, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPinned:
+    """An operator's plan, which outranks those that are proposed; none lifts it."""
+
+    plans: tuple[PoolPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochGranted:
     """This process now holds the lease, so that its decisions are published; `epoch` grows with every take-over."""
 
@@ -90,6 +108,20 @@ class TopologyRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutRestored:
+    """The last layout decision of a pool, read from the control bucket at the start."""
+
+    decision: LayoutDecision
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRestored:
+    """The last plan decision, read from the control bucket at the start, or another copy's."""
+
+    decision: PlanDecision
+
+
+@dataclass(frozen=True, slots=True)
 class TupleRestored:
     """The last control tuple of a worker, read from the control bucket at the start."""
 
@@ -111,8 +143,12 @@ MetaEvent = (
     | SelectorAnswered
     | RehearsalAnswered
     | PinChanged
+    | PlansProposed
+    | PlanPinned
     | HeartbeatReceived
     | TopologyRestored
+    | LayoutRestored
+    | PlanRestored
     | EpochGranted
     | EpochLost
     | TimerTicked
@@ -153,6 +189,16 @@ class PublishTopology:
 
 
 @dataclass(frozen=True, slots=True)
+class PublishLayout:
+    decision: LayoutDecision
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPlan:
+    decision: PlanDecision
+
+
+@dataclass(frozen=True, slots=True)
 class PublishTuple:
     control: ControlTuple
 
@@ -190,5 +236,5 @@ class Rehearse:
 
 
 QosEffect = PublishShort | PublishLong | KeepPast
-MetaEffect = PublishTopology | PublishAudit | AskSelector | Rehearse
+MetaEffect = PublishTopology | PublishLayout | PublishPlan | PublishAudit | AskSelector | Rehearse
 StateraEffect = PublishTuple | PublishAudit

@@ -90,28 +90,22 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A granted request no longer runs on its engine.
-
-    `retryable`: no token was relayed and another engine may serve it, so that the request waits at this worker again,
-    under the same attempt, until the worker grants or refuses it. Otherwise the gateway has settled it. `busy`: the
-    engine has no room now and may have later. `unreached`: the gateway could not connect to the engine, which says
-    nothing about the engine itself. `stalled`: the gateway gave the run up because the engine had given it no token for
-    far longer than it usually takes. `status` is the engine's HTTP status, 0 if none came. `prompt_tokens` and
-    `cached_tokens` (those of the prompt that the engine had in its cache) are the engine's own counts, None if it gave
-    none.
-    """
+    """A granted request no longer runs on its engine."""
 
     request_id: str
     grant: int
     outcome: Outcome
     message: str = ""
-    status: int = 0
+    status: int = 0  # the engine's HTTP status, 0 if none came
     output_tokens: int = 0
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
+    prompt_tokens: int | None = None  # the engine's own count, None if it gave none
+    cached_tokens: int | None = None  # the same, of those of the prompt that the engine had in its cache
+    # No token was relayed and another engine may serve it, so that the request waits at this worker again, under the
+    # same attempt, until the worker grants or refuses it. Otherwise the gateway has settled it.
     retryable: bool = False
-    busy: bool = False
-    unreached: bool = False
+    busy: bool = False  # the engine has no room now and may have later
+    unreached: bool = False  # the gateway could not connect to the engine, which says nothing about the engine itself
+    # The gateway gave the run up because the engine had given it no token for far longer than it usually takes.
     stalled: bool = False
 
 
@@ -147,23 +141,19 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Run a request on `engine`. `grant` is a number that no other grant of this worker process has.
-
-    `urgency` is its key in the active order (lower first), for engines that reorder. `pace_s` is the time per output
-    token that it may be slowed down to, in s, for engines that limit prefill to keep decoding in pace; None if only its
-    last token is judged. The worker's shell adds the last two: `priority`, in the engine's own convention, is to be
-    written into the body; `plugin` says that the engine reads urgency and pace from the body.
-    """
+    """Run a request on `engine`. The worker's shell adds the last two fields."""
 
     request_id: str
     attempt: int
-    grant: int
+    grant: int  # a number that no other grant of this worker process has
     engine: str
-    urgency: float
+    urgency: float  # its key in the active order (lower first), for engines that reorder
+    # Time per output token that it may be slowed down to, in s, for engines that limit prefill to keep decoding in
+    # pace; None if only its last token is judged.
     pace_s: float | None
     timeline: Timeline
-    priority: int | None = None
-    plugin: bool = False
+    priority: int | None = None  # in the engine's own convention, to be written into the body
+    plugin: bool = False  # the engine reads urgency and pace from the body
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,16 @@
-"""Events and effects of the gateway's two pure parts: its agent, and its queue of questions to cognition.
+"""Events and effects of the gateway's agent, which decides about routing, limits and the settlement of every request.
 
-The agent decides about routing, limits and the settlement of every request. The cognition queue decides when requests
-are sent to perception and prediction. The shell parses HTTP, keeps bodies and sockets by request id, and relays the
-bytes of answers.
+The shell parses HTTP, keeps bodies and sockets by request id, and relays the bytes of answers. The events of the
+gateway's other pure part are in `questions.py`.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-from hmas.contracts.control_agents import TimerTicked
 from hmas.contracts.execution import GatewayMessage, Grant, WorkerMessage
 from hmas.contracts.job import StageLinked
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.request import Annotation, Cost, Request, Tags, TaskType
+from hmas.contracts.request import Annotation, Request, TaskType
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.use import UseReport
 from hmas.contracts.views import VShort
@@ -22,11 +19,12 @@ from hmas.contracts.views import VShort
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePlace:
-    """Where a request waits: its place by arrival among those that wait for its pool, 1 for the next one; how many
-    these are; and the seconds that it may still wait. The pool's order may be another one: this is an estimate."""
+class QueueTurn:
+    """When a waiting request has its turn: its number by arrival among those that wait for its pool, 1 for the next
+    one; how many these are; and the seconds that it may still wait. The pool's order may be another one: this is an
+    estimate."""
 
-    place: int
+    number: int
     queued: int
     wait_s: float
 
@@ -59,17 +57,36 @@ class TenantsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class Volume:
+    """What several requests ask for together: their number, the tokens of their prompts and the bytes of their
+    bodies."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    body_bytes: int = 0
+
+
+NO_VOLUME = Volume()
+
+
+@dataclass(frozen=True, slots=True)
 class RequestReceived:
     """A client sent a request. `content` identifies what the tenant sent, so that the same request is recognised when
     it is sent again; it is empty where that makes no difference. `body_bytes` is the size of the body that the shell
     keeps until the first token. `job` is what the client calls the job that the request belongs to, or empty;
-    `job_budget_s` the seconds that it allows for the whole job, None if it states none."""
+    `job_budget_s` the seconds that it allows for the whole job, None if it states none.
+
+    A body that asks for several answers is received as one request for each. With the first one, `siblings` is what the
+    others ask for, so that the tenant's limits are asked for all at once, before any other is made; each other one is
+    `admitted`, which says that they were asked."""
 
     request: Request
     content: str = ""
     body_bytes: int = 0
     job: str = ""
     job_budget_s: float | None = None
+    siblings: Volume = NO_VOLUME
+    admitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +99,11 @@ class RequestAnnotated:
 
 @dataclass(frozen=True, slots=True)
 class ClientLeft:
-    """The client closed its connection before its answer ended."""
+    """The client closed its connection before its answer ended. `output_tokens`: those that were relayed to it, which
+    may be more than were last reported."""
 
     request_id: str
+    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,140 +334,3 @@ GatewayEffect = (
     | StageLinked
     | RouteChosen
 )
-
-# --- the cognition queue: events -----------------------------------------------------------------------------------
-# The queue gathers questions into batches, spaces the batches in time, and answers each question exactly once: by
-# `AnnotateBatch` or by `FallBack`.
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request that needs tags and a cost, with the text that perception reads and the worker that has the request."""
-
-    request: Request
-    text: str
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionAsked:
-    question: Question
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionWithdrawn:
-    """A request ended, so that its question needs no answer any more."""
-
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class BatchDue:
-    """The instant that the last `StartBatchAt` asked for has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerceptionAnswered:
-    """Perception answered call number `call`; `tags` are in the order of its questions and not checked yet."""
-
-    call: int
-    tags: tuple[Tags, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionAnswered:
-    """Prediction answered call number `call`; `costs` are in the order of its queries and not checked yet."""
-
-    call: int
-    costs: tuple[Cost, ...]
-
-
-class FallbackReason(StrEnum):
-    """Why cognition does not annotate a request, so that the prior is used."""
-
-    OFF = "off"  # cognition is switched off
-    DOWN = "down"  # the service cannot be reached, failed, or failed a moment ago
-    FULL = "full"  # too many questions wait
-    ENDED = "ended"  # the request ended while its question waited
-    LATE = "late"  # no answer within the time limit
-    MALFORMED = "malformed"  # the answer does not fit the question
-
-
-@dataclass(frozen=True, slots=True)
-class CognitionFailed:
-    """Call number `call`, to perception or prediction, brought no answer. `error` is text for the log."""
-
-    call: int
-    reason: FallbackReason
-    error: str
-
-
-CognitionQueueEvent = (
-    QuestionAsked
-    | QuestionWithdrawn
-    | BatchDue
-    | PerceptionAnswered
-    | PredictionAnswered
-    | CognitionFailed
-    | HeartbeatReceived
-    | FromWorker
-    | ViewReceived
-    | StreamChanged
-    | TimerTicked
-)
-
-# --- the cognition queue: effects ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StartBatchAt:
-    """Post `BatchDue` at the instant `at_s`, or at once if it has passed. Only one is pending at a time."""
-
-    at_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class AskPerception:
-    call: int
-    questions: tuple[Question, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionQuery:
-    """A question for prediction: with the request's tags and the state of its worker. `model` and `hardware` name what
-    its engines are. `running` and `waiting` are requests of an average one; `kv_usage` is in [0, 1]."""
-
-    question: Question
-    tags: Tags
-    model: str
-    hardware: str
-    running: int
-    waiting: int
-    kv_usage: float
-
-
-@dataclass(frozen=True, slots=True)
-class AskPrediction:
-    call: int
-    queries: tuple[PredictionQuery, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotateBatch:
-    """Pass on the annotations of a batch, which came `took_s` seconds after it was sent to perception."""
-
-    answers: tuple[RequestAnnotated, ...]
-    took_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class FallBack:
-    """Leave these requests without annotation; worker and gateway then use the prior. `error` is set if a call
-    failed."""
-
-    request_ids: tuple[str, ...]
-    reason: FallbackReason
-    error: str = ""
-
-
-CognitionQueueEffect = StartBatchAt | AskPerception | AskPrediction | AnnotateBatch | FallBack

@@ -12,17 +12,16 @@ from enum import StrEnum
 class PrefixChain:
     """The beginnings of a prompt, each as a digest of 64 bits of everything before it, the tenant included.
 
-    `nodes` are ordered from the shortest to the longest; `ends` are the prompt's estimated tokens up to each. `whole`:
-    the last node stands for the whole prompt. `thread`: the digest of the first message of a user, with the tenant but
-    without what stands before it, so that agents with different system prompts share it. `turn`: the same of the
-    message after it, whoever said it. Each is 0 if there is no such message; `opening`: there is none after the first.
+    `thread` and `turn` are 0 if there is no such message; `opening`: there is none after the first.
     """
 
-    nodes: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
-    whole: bool = False
+    nodes: tuple[int, ...] = ()  # from the shortest to the longest
+    ends: tuple[int, ...] = ()  # the prompt's estimated tokens up to each node
+    whole: bool = False  # the last node stands for the whole prompt
+    # Digest of the first message of a user, with the tenant but without what stands before it, so that agents with
+    # different system prompts share it.
     thread: int = 0
-    turn: int = 0
+    turn: int = 0  # the same of the message after it, of whichever role
 
     @property
     def opening(self) -> bool:
@@ -123,7 +122,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobsTold:
+class JobsReply:
     """The jobs that a gateway has seen lately, those whose calls came last first; `left_out` more are known."""
 
     gateway: str

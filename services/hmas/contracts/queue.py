@@ -7,9 +7,9 @@ MAX_WHY_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueAsked:
-    """Asks `worker` for the first `limit` requests of its queue, at most `MAX_ROWS`. `topology`: how would this one
-    order the same requests; empty for the order in force alone."""
+class QueueQuery:
+    """Asks `worker` for the first `limit` requests of its queue, at most `MAX_ROWS`. `topology`: also return
+    the order that this one would give; empty: only the order in force."""
 
     worker: str
     topology: str = ""
@@ -47,7 +47,7 @@ class QueueOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueTold:
+class QueueReply:
     """A worker's queue. `waiting`: all requests that wait, of which `parked` cannot be granted now, because their
     gateways could not carry it out, or wait for their tags; `orders`: the one in force, then the one that was asked
     for, both of the same instant, `age_s` ago. They are empty if `ordered` is false: more wait than the worker puts in

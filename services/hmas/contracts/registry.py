@@ -1,11 +1,12 @@
 """The heartbeat by which a worker makes itself and its engines known, and the paths of an engine's API."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hmas.contracts.control import MIXED, Layout
+from hmas.contracts.engine_kind import EngineKind
 
-WIRE_VERSION = 2
-MAX_WORKERS = 1024  # a gateway keeps those heard of last
+WIRE_VERSION = 3
+MAX_HEARD_WORKERS = 1024  # a gateway keeps those heard of last
 
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
@@ -25,44 +26,39 @@ API_PATHS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """One engine of a worker. `endpoint` is the URL under which gateways reach it. `model` names the model by which
-    its costs can be told, such as the one that the pool's name is an alias of; empty: that is the pool's name.
-    `paths`: those of `API_PATHS` that it serves, none while this is not known. `adapters`: the LoRA adapters that it
-    lists, each a model of its own. `epoch`: that of the lease by which the worker has the engine; 0 for one that the
-    worker was configured with."""
+    """One engine of a worker."""
 
     engine: str
     up: bool
-    kind: str  # vllm | sglang | openai | emulated
+    dialect: str  # vllm | sglang | openai | emulated
     hardware: str
     max_model_len: int
     kv_capacity_tokens: int
     block_size: int
     max_num_seqs: int
-    endpoint: str = ""
+    endpoint: str = ""  # URL under which gateways reach it
+    # The model by which its costs can be told, such as the one that the pool's name is an alias of; empty: the pool's
+    # name.
     model: str = ""
-    paths: tuple[str, ...] = ()
-    adapters: tuple[str, ...] = ()
-    epoch: int = 0
+    paths: tuple[str, ...] = ()  # those of `API_PATHS` that it serves, none while this is not known
+    adapters: tuple[str, ...] = ()  # the LoRA adapters that it lists, each a model of its own
+    epoch: int = 0  # that of the lease by which the worker has the engine; 0 for one that it was configured with
+    # It has left a run without a token for too long, and given none since; `EngineSuspected` logs when this changes.
+    suspected: bool = field(default=False, repr=False)
+
+    @property
+    def engine_kind(self) -> EngineKind:
+        """The kind by which costs are predicted for it."""
+        return EngineKind(self.model, self.hardware)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHeartbeat:
-    """A worker's message every second: what it is, its engines and its load. `incarnation` changes at each start of the
-    process, so that a restart is distinguished from a pause. `draining`: it takes no requests, because it shuts down or
-    has none of the engines that it looks for.
-
-    `observes`: it records what it would grant where gateways only observe: `observed_grants` so far, which would have
-    waited `observed_wait_s` seconds in the mean of the last ones.
-
-    `backlog_s` is the predicted time, in s, that all queued and running requests need alone, over the speed that is
-    assumed of full engines, by which gateways compare workers.
-    `layout` is the one that the worker has in force.
-    """
+    """A worker's message every second: what it is, its engines and its load."""
 
     worker: str
-    incarnation: str
-    address: str  # host:port of its Execution service
+    incarnation: str  # changes at each start of the process, so that a restart is distinguished from a pause
+    address: str  # host:port at which it takes gateways' streams
     wire_version: int
     pool: str  # model name
     aliases: tuple[str, ...]
@@ -72,12 +68,14 @@ class WorkerHeartbeat:
     running: int
     max_queued: int
     max_queued_tokens: int
+    # Predicted time, in s, that all queued and running requests need alone, over the speed that is assumed of full
+    # engines, by which gateways compare workers.
     backlog_s: float
-    draining: bool
-    observes: bool = False
-    observed_grants: int = 0
-    observed_wait_s: float = 0.0
-    layout: Layout = MIXED
+    draining: bool  # it takes no requests, because it shuts down or has none of the engines that it looks for
+    observes: bool = False  # it records what it would grant where gateways only observe
+    observed_grants: int = 0  # what it would have granted so far
+    observed_wait_s: float = 0.0  # s that the last of these would have waited in the mean
+    layout: Layout = MIXED  # the one that the worker has in force
 
 
 @dataclass(frozen=True, slots=True)

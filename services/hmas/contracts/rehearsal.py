@@ -4,6 +4,8 @@ another policy."""
 from dataclasses import dataclass, field
 
 from hmas.contracts.control import Hints, Split, TopologyName
+from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
+from hmas.contracts.pool_plan import InstanceType
 from hmas.contracts.views import PaceView
 
 LEARN_S = 300.0  # of the past before that: what ended then shows how far predicted lengths are off
@@ -19,16 +21,29 @@ class SloChange:
     tpot_s: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InstanceCount:
+    """So many engines of an instance type, which is stated whole, because a rehearsal knows no catalogue."""
+
+    instance_type: InstanceType
+    count: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What is in force in a pool, or could be. `proposer` says whose idea it is. `engines` None: as many as the pool
-    has."""
+    """What is in force in a pool, or could be. `proposer` says whose idea it is.
+
+    `engines` None: those that the pool has. A number: so many, in the mix that the pool has, all the time. Counts of
+    instance types, in the order in which classes get their engines: those of a plan that is ordered when what is judged
+    begins. Then an engine that the plan has no place for is granted nothing any more and ends what runs there, and one
+    that the plan adds serves when the `start_s` of its type are over.
+    """
 
     topology: TopologyName
     hints: Hints = field(default_factory=Hints)
     split: Split = field(default_factory=Split)
     proposer: str = ""
-    engines: int | None = None
+    engines: tuple[InstanceCount, ...] | int | None = None
     slos: tuple[SloChange, ...] = ()
 
 
@@ -41,21 +56,29 @@ class PastLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFacts:
-    """A pool's engines as their workers and telemetry tell: how many there are, one of them, and their mean pace; None
-    if that has not been measured yet. `paces` are those of the engines of which enough was measured, in the order in
-    which classes get them. `layouts` are those before the one in force, as far as they are known, in order."""
+class PoolEngine:
+    """One engine as its worker tells of it, with limits in the units of vLLM's flags; 0: not told. `pace`: its own, or
+    of its kind in the mean where not enough was measured of it; None: neither is known. `instance_type` None: it is not
+    known."""
 
-    engines: int
-    workers: int
     max_num_seqs: int
     max_model_len: int
     kv_capacity_tokens: int
     block_size: int
-    model: str = ""
-    hardware: str = ""
+    kind: EngineKind = UNKNOWN_KIND
     pace: PaceView | None = None
-    paces: tuple[PaceView, ...] = ()
+    instance_type: InstanceType | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFacts:
+    """A pool as its workers and telemetry tell of it: its engines, in the order in which classes get them, how many
+    workers they have, and their mean pace; None if that has not been measured yet. `layouts` are those before the one
+    in force, as far as they are known, in order."""
+
+    engines: tuple[PoolEngine, ...]
+    workers: int
+    pace: PaceView | None = None
     layouts: tuple[PastLayout, ...] = ()
 
 

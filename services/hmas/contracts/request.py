@@ -6,6 +6,7 @@ The true output length is not among it: no decision sees it before the request s
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.job import NO_CHAIN, JobFacts, PrefixChain
 
 
@@ -54,31 +55,25 @@ class Slo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request as the gateway received it. `arrival_s` is its arrival at the gateway on the local clock.
-
-    `priority` has vLLM's polarity (lower is earlier), already clamped by the tenant's ceiling. `weight` is the tenant's
-    share weight (> 0). `importance` is Eq. 14's imp_r in [0.5, 1]. `max_tokens` is a client's upper bound, never a
-    prediction; 0 if nothing is generated, as for embeddings. `slo_stated` tells whether the SLO came from the client or
-    the tenant (true) or is still a default that perception's task type may refine (false). `prefix`: the chain of its
-    prompt, empty where nothing is known of it. `job`: what is known of its job; None unless its client speaks of one.
-    """
+    """One request as the gateway received it."""
 
     id: str
     model: str
     tenant: str
     flow: str
     prompt_tokens: int
-    max_tokens: int | None
+    max_tokens: int | None  # a client's upper bound, never a prediction; 0 if nothing is generated, as for embeddings
     stream: bool
     slo: Slo
+    # The SLO came from the client or the tenant; if false, it is a default that perception's task type may refine.
     slo_stated: bool
-    priority: int
-    weight: float
-    importance: float
-    arrival_s: float
+    priority: int  # in vLLM's polarity (lower is earlier), already clamped by the tenant's ceiling
+    weight: float  # the tenant's share weight (> 0)
+    importance: float  # Eq. 14's imp_r in [0.5, 1]
+    arrival_s: float  # its arrival at the gateway on the local clock
     relegate: bool = True  # false: the tenant prefers a refusal to a late answer
-    prefix: PrefixChain = NO_CHAIN
-    job: JobFacts | None = None
+    prefix: PrefixChain = NO_CHAIN  # the chain of its prompt, empty where nothing is known of it
+    job: JobFacts | None = None  # what is known of its job; None unless its client speaks of one
 
     @property
     def prefill_only(self) -> bool:
@@ -118,15 +113,19 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
+class KindCost:
+    """A request's cost on engines of one kind."""
+
+    kind: EngineKind
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class Annotation:
-    """The tags and the cost that cognition adds to a request, and `utility`, the weight that the operator gives to
-    requests of the tagged type (H-MAS Eq. 1); None: 1."""
+    """The tags and the costs that cognition adds to a request, and `utility`, the weight that the operator gives to
+    requests of the tagged type (H-MAS Eq. 1); None: 1. `costs` has one for each kind of engine of the pool, at least
+    one and at most `MAX_KINDS`; `hmas.laws.kind_costs` says which of them counts where."""
 
     tags: Tags
-    cost: Cost
+    costs: tuple[KindCost, ...]
     utility: float | None = None
-
-    @property
-    def total_s(self) -> float:
-        """The predicted service time of the whole request, in s."""
-        return self.cost.total_s(self.tags.output_tokens)

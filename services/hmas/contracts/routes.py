@@ -15,6 +15,8 @@ from hmas.contracts.cadences import (
 from hmas.contracts.control import (
     AuditRecord,
     ControlTuple,
+    LayoutDecision,
+    LayoutReceived,
     Pin,
     TopologyDecision,
     TopologyReceived,
@@ -22,13 +24,16 @@ from hmas.contracts.control import (
 )
 from hmas.contracts.control_agents import (
     GatewayReported,
+    LayoutRestored,
     LongViewReceived,
     PinChanged,
+    PlanRestored,
     ShortViewReceived,
     TopologyRestored,
     WorkerReported,
 )
 from hmas.contracts.gateway import UseReported, ViewReceived
+from hmas.contracts.pool_plan import PlanDecision
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.use import UseReport
@@ -144,6 +149,27 @@ ROUTES: tuple[Route, ...] = (
             Hearer(Role.TOP),
             Hearer(Role.CONSOLE),
         ),
+    ),
+    Route(
+        message=LayoutDecision,
+        publishers=(Role.META,),
+        subject="control.layout",
+        about="pool",
+        cadence=f"on decision, {_REPEATED}",
+        hearers=(
+            Hearer(Role.WORKER, LayoutReceived, own=True),
+            Hearer(Role.META, LayoutRestored),
+            Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
+        ),
+    ),
+    Route(
+        message=PlanDecision,
+        publishers=(Role.META,),
+        subject="control.plan",
+        about="",
+        cadence=f"on decision, {_REPEATED}, where there is a catalogue",
+        hearers=(Hearer(Role.META, PlanRestored), Hearer(Role.TOP), Hearer(Role.CONSOLE)),
     ),
     Route(
         message=ControlTuple,

@@ -3,6 +3,7 @@ because clocks of two hosts cannot be compared."""
 
 from dataclasses import dataclass
 
+from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TagSource, TaskType
 
@@ -44,6 +45,7 @@ class RequestQueued:
     age_s: float
     predicted_output_tokens_p90: float = 0.0
     tpot_slo_s: float = 0.0  # 0: not told
+    needed_tpot_s: float = 0.0  # the time per token that keeps its SLO, also one of the whole answer; 0: not told
     waits: bool = True
 
 
@@ -90,6 +92,12 @@ class RequestFinished:
     censored: bool
     age_s: float
     engine_wait_s: float = 0.0  # of prefill_s, what the engine spent on the prompts that it had before, as estimated
+    kind: EngineKind = UNKNOWN_KIND  # of the engine
+
+    @property
+    def has_tpot(self) -> bool:
+        """Whether `tpot_s` was measured: it is 0 for one token, and for an answer that was not streamed."""
+        return self.output_tokens > 1 and self.tpot_s > 0.0
 
     @property
     def own_prefill_s(self) -> float:
@@ -155,9 +163,10 @@ class RequestOffered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSettled:
-    """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never
-    came so far. `tagged_by` is what made the tags; None: no tags came, and the prediction is the gateway's guess.
-    `promised`: it was refused before, and came back at the time that was promised."""
+    """A settlement as the gateway reports it. Latencies are as the client saw them, in s; None if the request never got
+    that far. `withdrawn_s`: how long after its arrival its client left, None if it did not. `tagged_by` is what made
+    the tags; None: no tags came, and the prediction is the gateway's guess. `promised`: it was refused before, and came
+    back at the time that was promised."""
 
     request_id: str
     tenant: str
@@ -176,6 +185,7 @@ class RequestSettled:
     confidence: float = 0.0  # that of the task type
     tagged_by: TagSource | None = None
     promised: bool = False
+    withdrawn_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

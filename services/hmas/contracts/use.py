@@ -45,7 +45,7 @@ class HeldPrefixes:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToldStage:
     """The last stage of a job that came to a gateway, by which another finds the job of the next one. `node` is the end
-    of its prompt, `thread` and `turn` are as in `PrefixChain`; 0: there is none. `stages`: how many came so far. No
+    of its prompt, `thread` and `turn` are as in `PrefixChain`; 0: there is none. `stages`: how many have come. No
     tenant is told: all three are digests under the key of one."""
 
     job: str

@@ -81,9 +81,10 @@ class ShareView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandView:
-    """The requests of like TPOT SLO and predicted lengths that came within the window of V_long. `tpot_slo_s` is the
-    upper end of their range, and `rps` the rate at which they come. The rest are sums. `context_tokens` is that of
-    p·o + o²/2 over prompt and output lengths p and o: the tokens of context that decoding reads."""
+    """The requests of like needed time per token and predicted lengths that came within the window of V_long.
+    `tpot_slo_s` is the upper end of its range: the TPOT SLO, or what a TTLT leaves a token of the predicted length.
+    `rps` is the rate at which they come. The rest are sums. `context_tokens` is that of p·o + o²/2 over prompt and
+    output lengths p and o: the tokens of context that decoding reads."""
 
     tpot_slo_s: float
     rps: float

@@ -6,7 +6,7 @@ those never leave the gateway.
 
 from dataclasses import dataclass
 
-from hmas.contracts.control import Layout, TopologyName, TopologyReceived, TupleReceived
+from hmas.contracts.control import Layout, LayoutReceived, TopologyName, TopologyReceived, TupleReceived
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -41,7 +41,7 @@ class GatewayLost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSampled:
     """A sample of the engine's own metrics. `counted` false: the engine has none, and the shell estimates them from
-    what was granted there. The sample shows the engine not before `age_s` seconds ago. `paced`: the engine heeds the
+    what was granted there. The sample is at most `age_s` seconds old. `paced`: the engine heeds the
     paces of grants itself (the scheduler plug-in)."""
 
     engine: str
@@ -124,6 +124,7 @@ WorkerEvent = (
     | EngineLeft
     | EngineReturned
     | TopologyReceived
+    | LayoutReceived
     | TupleReceived
     | CycleTicked
     | HeartbeatDue
@@ -143,8 +144,8 @@ class ToGateway:
 
 @dataclass(frozen=True, slots=True)
 class SteerEngine:
-    """Pass the limits in force to an engine that obeys them from inside (through the control block); an engine that is
-    reached by plain HTTP ignores it."""
+    """Pass the limits in force to an engine that obeys them: vLLM with the plug-in reads both from its control block,
+    SGLang takes N_run as its live cap over HTTP. Other engines ignore it."""
 
     engine: str
     n_run: int
@@ -176,6 +177,14 @@ class TopologySwitched:
     after: TopologyName
     queued: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyUnknown:
+    """Record in logs and metrics that this worker has no topology of the name that was decided, and uses `instead`."""
+
+    topology: TopologyName
+    instead: TopologyName
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +222,7 @@ WorkerEffect = (
     | PublishTelemetry
     | PublishHeartbeat
     | TopologySwitched
+    | TopologyUnknown
     | LayoutSwitched
     | EngineSuspected
     | ControlExpired

@@ -20,7 +20,9 @@ from hmas.engine.core.profile import (
 from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
+from hmas.runtime.connections import ConnectionBounds, guarded
 from hmas.runtime.extras import CannotStart
+from hmas.runtime.open_files import raise_open_files
 
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
 
@@ -96,19 +98,20 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2
+    raise_open_files()
     config = uvicorn.Config(
         app,
         host=args.host,
         port=args.port,
         loop="uvloop",
-        http="httptools",
+        http=guarded(ConnectionBounds()),
         ws="none",
         lifespan="on",
         access_log=False,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=args.shutdown_grace_s,
     )
-    # uvicorn hands a caught signal on when it has shut down; a stop that was asked for is no failure.
+    # uvicorn hands a caught signal on when it has shut down; a stop that was asked for is not a failure.
     for caught in (signal.SIGTERM, signal.SIGINT):
         signal.signal(caught, lambda *_: None)
     # Objects loaded so far live until exit: exempt them from garbage collection and make collections rare, because a

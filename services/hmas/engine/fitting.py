@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hmas.engine.core.profile import FitError, StepCostModel
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import FitError
 
 Vector = NDArray[np.float64]
 COEFFICIENTS = 5
+TOLERANCE, ROUNDS = 1e-10, 10  # of `non_negative`: relative, and per coefficient
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def fit_cost(observations: Sequence[Observation]) -> Fit:
     for kind in ("prefill", "decode"):
         chosen = kinds == kind
         weights[chosen] /= np.sqrt(max(1, chosen.sum()))
-    solution, used = _non_negative(design * weights[:, None], seconds * weights)
+    solution, used = non_negative(design * weights[:, None], seconds * weights)
     if solution[0] <= 0.0:
         raise ValueError(
             "the observations do not determine the cost of an empty step (c0_s came out as 0): add "
@@ -70,22 +71,35 @@ def fit_cost(observations: Sequence[Observation]) -> Fit:
     return Fit(_cost(solution), error, _half_widths(design * weights[:, None], seconds * weights, solution, used))
 
 
-def _non_negative(design: Vector, target: Vector) -> tuple[Vector, list[int]]:
-    """Solves non-negative least squares exactly, by trying every set of coefficients.
+def non_negative(design: Vector, target: Vector) -> tuple[Vector, list[int]]:
+    """Solves non-negative least squares exactly, by Lawson and Hanson's active-set method (Solving Least Squares
+    Problems, algorithm NNLS).
 
     Returns the best solution and the indices of its non-zero coefficients.
     """
     scale = np.where((norm := np.linalg.norm(design, axis=0)) > 0, norm, 1.0)
-    best, best_used, least = np.zeros(design.shape[1]), [0], float("inf")
-    for size in range(1, design.shape[1] + 1):
-        for used in combinations(range(design.shape[1]), size):
-            columns = list(used)
-            part = np.linalg.lstsq(design[:, columns] / scale[columns], target, rcond=None)[0]
-            residual = float(np.sum((design[:, columns] / scale[columns] @ part - target) ** 2))
-            if (part > 0).all() and residual < least:
-                best, best_used, least = np.zeros(design.shape[1]), columns, residual
-                best[columns] = part / scale[columns]
-    return best, best_used
+    scaled = design / scale
+    solution, used = np.zeros(design.shape[1]), list[int]()
+    least = TOLERANCE * float(np.linalg.norm(target))
+    for _ in range(ROUNDS * design.shape[1]):
+        gain = scaled.T @ (target - scaled @ solution)
+        gain[used] = 0.0
+        if float(gain.max()) <= least:
+            break
+        used.append(int(gain.argmax()))
+        while True:
+            part = np.linalg.lstsq(scaled[:, used], target, rcond=None)[0]
+            if (part > 0.0).all():
+                break
+            now = solution[used]
+            low = (part <= 0.0) & (now > part)  # the rest stays at 0
+            step = float(np.min(now[low] / (now[low] - part[low]), initial=1.0))
+            solution[used] = now + step * (part - now)
+            solution[[i for i, p in zip(used, part, strict=True) if p <= 0.0 and solution[i] <= TOLERANCE]] = 0.0
+            used = [i for i in used if solution[i] > 0.0]
+        solution = np.zeros(design.shape[1])
+        solution[used] = part
+    return solution / scale, sorted(used)
 
 
 def _half_widths(design: Vector, target: Vector, solution: Vector, used: list[int]) -> tuple[float, ...]:

@@ -14,6 +14,7 @@ from hmas.engine.kv_events_config import KvPublisherConfig
 
 END_OF_REPLAY = (2**64 - 1).to_bytes(8, "big")
 MAX_REQUEST_BYTES = 1_024  # of what subscribers send
+HANDSHAKE_MS = 3_000  # how long a connection may take until it speaks ZeroMQ
 _KINDS = {"stored": "BlockStored", "removed": "BlockRemoved", "cleared": "AllBlocksCleared"}
 
 
@@ -56,6 +57,7 @@ class KvEventsPublisher:
     def _bind(self, socket: zmq.asyncio.Socket, port: int, waiting: int) -> None:
         host = self._config.host
         socket.linger, socket.maxmsgsize, socket.sndhwm, socket.ipv6 = 0, MAX_REQUEST_BYTES, waiting, ":" in host
+        socket.handshake_ivl = HANDSHAKE_MS
         try:
             socket.bind(f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}")
         except zmq.ZMQError as error:

@@ -9,7 +9,7 @@ from hmas.engine.metrics import EngineTelemetry, ServedRequest
 STREAM_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
-class Answer(Protocol):
+class RequestAnswer(Protocol):
     """The bytes of one answer in the format of its API: whole, or as the events of a stream, one for each token.
     `cached_tokens`: those of the prompt that were in the cache; None: there is none."""
 
@@ -39,7 +39,7 @@ class RequestStream:
         self,
         request_id: str,
         generation: Generation,
-        text: Answer,
+        text: RequestAnswer,
         send: Send,
         telemetry: EngineTelemetry,
         arrival_s: float,

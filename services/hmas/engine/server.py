@@ -35,14 +35,14 @@ from hmas.engine.prompts import (
     TOKENIZE_PATH,
     BadPrompt,
 )
-from hmas.engine.response import Answer, RequestStream
+from hmas.engine.response import RequestAnswer, RequestStream
 from hmas.engine.shell import Stepper
 from hmas.runtime.extras import needs
 
 MAX_BODY_BYTES = 16 << 20
 
 # By path: how the ids of answers begin, and what writes them.
-_ANSWERS: dict[str, tuple[str, Callable[[Generation, str, str, int], Answer]]] = {
+_ANSWERS: dict[str, tuple[str, Callable[[Generation, str, str, int], RequestAnswer]]] = {
     CHAT_PATH: ("chatcmpl-", AnswerText),
     RESPONSES_PATH: ("resp_", ResponseAnswer),
     MESSAGES_PATH: ("msg_", MessageAnswer),
@@ -143,12 +143,12 @@ class EngineServer:
             await _reply(
                 send,
                 413,
-                _told(BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes: shorten the prompt"), path),
+                _error_body(BadRequest(413, f"the body exceeds {MAX_BODY_BYTES} bytes: shorten the prompt"), path),
             )
             return
         generation = self._reader.read(raw, path)
         if isinstance(generation, BadRequest):
-            await _reply(send, generation.status, _told(generation, path))
+            await _reply(send, generation.status, _error_body(generation, path))
             return
         request_id = f"{next(self._ids):x}"
         stream = RequestStream(
@@ -160,7 +160,7 @@ class EngineServer:
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
             error = BadRequest(503, f"the engine refused the request ({result.value}): retry later")
-            await _reply(send, error.status, _told(error, path))
+            await _reply(send, error.status, _error_body(error, path))
             return
         await self._follow(request_id, stream, receive)
 
@@ -190,7 +190,7 @@ class EngineServer:
             generation.answer_hashes,
         )
 
-    def _answer(self, scope: Scope, request_id: str, generation: Generation) -> Answer:
+    def _answer(self, scope: Scope, request_id: str, generation: Generation) -> RequestAnswer:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
         prefix, kind = _ANSWERS.get(generation.path, ("cmpl-", AnswerText if generation.generates else ListAnswer))
         response_id = prefix + (given.decode("latin-1")[:128] or f"{self._created_s:x}-{request_id}")
@@ -257,7 +257,7 @@ class EngineServer:
         return 200, orjson.dumps({"requests": list(self.telemetry.records)}), JSON
 
 
-def _told(error: BadRequest, path: str) -> bytes:
+def _error_body(error: BadRequest, path: str) -> bytes:
     return anthropic_error(error) if path == MESSAGES_PATH else error.json()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,15 +30,17 @@ from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
 from hmas.contracts.views import VShort
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.cognition import CognitionShell
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.engines.engines import EngineDirectory
+from hmas.gateway.failures import RequestFailures
 from hmas.gateway.http.api import build_api, ops_routes
-from hmas.gateway.http.connections import guarded
+from hmas.gateway.http.client_protocol import ClientProtocol
 from hmas.gateway.http.server import GatewayServer, for_web_pages
 from hmas.gateway.picker.server import PickerServer
 from hmas.gateway.reception import Reception
+from hmas.gateway.records import GatewayRecords
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.streams import WorkerStreams
@@ -49,6 +52,7 @@ from hmas.laws.recording import AgentOrigin
 from hmas.runtime import ids
 from hmas.runtime.bus import Bus
 from hmas.runtime.certificates import Certificate
+from hmas.runtime.connections import guarded
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lifecycle import StopSignal, run_service, run_until
@@ -62,6 +66,7 @@ from hmas.wire.v1 import observe_pb2
 
 log = structlog.get_logger()
 JOBS_FRESH_S = 1.0
+SWITCH_S = 0.001  # after which the thread that parses a large body gives way to the event loop; Python's is 5 ms
 
 
 class GatewayService:
@@ -81,27 +86,32 @@ class GatewayService:
         self._usage_files = None
         if settings.usage_dir is not None:
             self._usage_files = UsageFiles(settings.usage_dir, gateway, self._usage)
+        self._records = GatewayRecords(
+            gateway, self._directory, kept=settings.journal, tracing=self._tracing, usage=self._usage
+        )
         self._shell = GatewayShell(
-            settings.shell_config(gateway),
             self._directory,
             EngineDirectory(settings.allowed_endpoints()),
+            self._records.witness,
             lambda message: self._bus.publish(subjects.subject_of(message), message),
-            tracing=self._tracing,
-            usage=self._usage,
+            max_buffered_bytes=settings.max_buffered_bytes,
         )
         incarnation = ids.incarnation()
         config = replace(settings.agent_config(gateway), incarnation=incarnation)
         self._recorder = Recorder(AgentOrigin(Role.GATEWAY, gateway, config), settings)
         agent = GatewayAgent(config)
         self._host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(
-            agent, self._shell.execute, observe=self._recorder.observe
+            agent,
+            self._shell.execute,
+            failed=RequestFailures(self._shell).on_failure,
+            observe=self._recorder.observe,
         )
         self._streams = WorkerStreams(
             gateway, incarnation, self._shell, settings.stream_config(), security=security_of(settings)
         )
         self._cognition = CognitionShell(settings.cognition_config(), self._shell.on_annotated)
-        self._shell.connect(self._host.post, self._streams, self._cognition.post, agent.place)
-        self._jobs_told, self._jobs_stale_s = encode(self._shell.jobs()), 0.0
+        self._shell.connect(self._host.post, self._streams, self._cognition.post, agent.turn)
+        self._jobs_report, self._jobs_stale_s = encode(self._records.jobs.report()), 0.0
         self._subscribe()
         self._certificate = settings.api_certificate()
         rest = build_api(self._directory, self._tenants, self._ready, self._decisions)
@@ -134,7 +144,7 @@ class GatewayService:
             host=settings.host,
             port=settings.port,
             ssl_context_factory=_api_context(self._certificate),
-            http=guarded(settings.connection_bounds()),
+            http=guarded(settings.connection_bounds(), ClientProtocol),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -182,10 +192,10 @@ class GatewayService:
         except DecodeError:
             return None
         if query.job:
-            stages = self._shell.stages(query.job)
+            stages = self._records.journal.stages(query.job)
             reply = observe_pb2.WhyReply(found=bool(stages), timeline_json=orjson.dumps(stages).decode())
             return reply.SerializeToString() if stages else None
-        told = self._shell.timeline(query.request_id)
+        told = self._records.journal.timeline(query.request_id)
         if told is None:
             return None
         timeline = orjson.loads(told)
@@ -193,12 +203,12 @@ class GatewayService:
         return observe_pb2.WhyReply(found=True, timeline_json=orjson.dumps(timeline).decode()).SerializeToString()
 
     async def _answer_jobs(self, data: bytes) -> bytes:
-        """Returns a `JobsTold`; whoever asks within `JOBS_FRESH_S` gets the same one."""
+        """Returns a `JobsReply`; all who ask within `JOBS_FRESH_S` get the same one."""
         now_s = time.monotonic()
         if now_s >= self._jobs_stale_s:
             self._jobs_stale_s = now_s + JOBS_FRESH_S
-            self._jobs_told = await asyncio.to_thread(encode, self._shell.jobs())
-        return self._jobs_told
+            self._jobs_report = await asyncio.to_thread(encode, self._records.jobs.report())
+        return self._jobs_report
 
     async def run(self, stop: StopSignal) -> None:
         """Serves until `stop` is set, then drains. Raises OSError if the port is taken."""
@@ -257,7 +267,8 @@ class GatewayService:
     async def _report_progress(self) -> None:
         while True:
             await asyncio.sleep(LIVE.progress_s)
-            self._shell.report_progress()
+            self._shell.relay.report_progress()
+            self._records.jobs.count_over()
 
     def _tenants_checked(self) -> None:
         if self._settings.end_revoked:
@@ -272,6 +283,7 @@ async def serve(settings: GatewaySettings, instance: str, stop: StopSignal) -> N
 
     Raises CannotStart if the tenants file is invalid, and OSError if it cannot be read or the port is taken.
     """
+    sys.setswitchinterval(SWITCH_S)
     try:
         service = GatewayService(instance, settings)
     except TenantFileError as error:

@@ -10,7 +10,8 @@ from typing import Any, assert_never
 import grpc
 import structlog
 
-from hmas.contracts.gateway import (
+from hmas.contracts.gateway import RequestAnnotated
+from hmas.contracts.questions import (
     AnnotateBatch,
     AskPerception,
     AskPrediction,
@@ -20,11 +21,11 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
+    KindQuery,
     PerceptionAnswered,
     PredictionAnswered,
     PredictionQuery,
     Question,
-    RequestAnnotated,
     StartBatchAt,
 )
 from hmas.contracts.request import Cost, Tags
@@ -33,6 +34,7 @@ from hmas.gateway.metrics import COGNITION_FALLBACKS, COGNITION_SECONDS
 from hmas.runtime.host import AgentHost
 from hmas.runtime.rpc import open_channel
 from hmas.runtime.security import OPEN, MeshSecurity
+from hmas.runtime.step_failures import StepFailures
 from hmas.wire.codec import WireError, from_message, to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
@@ -61,7 +63,7 @@ class CognitionShell:
         self._annotated = annotated
         self._timeout_s = config.queue.timeout_s
         self._host: AgentHost[CognitionQueueEvent, CognitionQueueEffect] = AgentHost(
-            CognitionQueue(config.queue, enabled=enabled), self._execute
+            CognitionQueue(config.queue, enabled=enabled), self._execute, failed=StepFailures().report
         )
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -112,7 +114,9 @@ class CognitionShell:
                 perceive = pb.PerceiveBatch(requests=[_perceive_request(each) for each in questions])
                 self._start(call, self._perceive, perceive, _tags)
             case AskPrediction(call, queries):
-                predict = pb.PredictBatch(requests=[_predict_request(each) for each in queries])
+                predict = pb.PredictBatch(
+                    requests=[_predict_request(each, kind) for each in queries for kind in each.kinds]
+                )
                 self._start(call, self._predict, predict, _costs)
             case AnnotateBatch(answers, took_s):
                 self._failing = False
@@ -179,17 +183,17 @@ def _perceive_request(question: Question) -> pb.PerceiveRequest:
     )
 
 
-def _predict_request(query: PredictionQuery) -> pb.PredictRequest:
+def _predict_request(query: PredictionQuery, asked: KindQuery) -> pb.PredictRequest:
     request = query.question.request
     return pb.PredictRequest(
         request_id=request.id,
         prompt_tokens=request.prompt_tokens,
         output_tokens=query.tags.output_tokens,
-        model=query.model,
-        worker=query.question.worker,
-        hardware=query.hardware,
-        running=query.running,
-        waiting=query.waiting,
-        kv_usage=query.kv_usage,
+        model=asked.kind.model or query.pool,
+        worker=asked.worker,
+        hardware=asked.kind.hardware,
+        running=asked.running,
+        waiting=asked.waiting,
+        kv_usage=asked.kv_usage,
         task=query.tags.task,
     )

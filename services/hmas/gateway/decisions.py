@@ -7,7 +7,7 @@ from typing import Any
 from hmas.contracts.control import ControlTuple, TopologyDecision
 from hmas.contracts.registry import WorkerHeartbeat
 
-Entry = dict[str, Any]
+ToldDecision = dict[str, Any]
 
 
 class DecisionLog:
@@ -19,8 +19,8 @@ class DecisionLog:
 
     def __init__(self, clock: Callable[[], float], *, kept: int = 4096, max_senders: int = 1024) -> None:
         self._clock, self._max_senders = clock, max_senders
-        self._topologies: deque[Entry] = deque(maxlen=kept)
-        self._tuples: deque[Entry] = deque(maxlen=kept)
+        self._topologies: deque[ToldDecision] = deque(maxlen=kept)
+        self._tuples: deque[ToldDecision] = deque(maxlen=kept)
         self._last: dict[tuple[str, str], Hashable] = {}
         self._pools: dict[str, str] = {}  # worker -> pool
         self._in_force: dict[str, TopologyDecision] = {}  # by pool
@@ -44,7 +44,7 @@ class DecisionLog:
         if self._changed("tuple", control.worker, (n_run, b_token)):
             self._tuples.append({"unix_s": self._clock(), "worker": control.worker, "n_run": n_run, "b_token": b_token})
 
-    def in_force(self, pool: str) -> Entry | None:
+    def in_force(self, pool: str) -> ToldDecision | None:
         """Returns the last decision about the pool: who proposed it, and why, with the gain that was predicted of it if
         it was rehearsed. None: there was none."""
         decision = self._in_force.get(pool)
@@ -60,7 +60,7 @@ class DecisionLog:
         self._last[(kind, sender)] = value
         return before != value
 
-    def told(self, pools: frozenset[str]) -> dict[str, list[Entry]]:
+    def changes_of(self, pools: frozenset[str]) -> dict[str, list[ToldDecision]]:
         """Returns the changes of these pools and of their workers, the oldest first."""
         return {
             "topology": [e for e in self._topologies if e["pool"] in pools],

@@ -11,9 +11,8 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
 from hmas.gateway.engines.proxied import Proxy
 from hmas.gateway.engines.replies import ReplyEnd
+from hmas.gateway.errors import ApiError
 from hmas.gateway.openai.body import Call
-from hmas.gateway.openai.errors import ApiError
-from hmas.runtime.tracing import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +34,16 @@ class RunTrace:
     grant: Grant | None
     started_s: float
     observed: bool = False  # the gateway only observes
-    span: Span | None = None
     first_s: float | None = None
     ended_s: float | None = None
     outcome: str = ""
+    output_tokens: int = 0  # that were relayed when it ended
+    stalled: str = ""  # why it was given up, if the engine was silent for too long
+
+    @property
+    def bypass(self) -> bool:
+        """Whether the gateway placed it because the worker was silent."""
+        return self.grant is None and not self.observed
 
 
 class Exchange:
@@ -52,8 +57,8 @@ class Exchange:
     __slots__ = (
         "annotation", "attempts", "cached_tokens", "call", "chunks", "client_id", "comment_due", "direct", "done",
         "end_of_run", "error", "estimate", "first_s", "job_budget_s", "key", "left", "max_size", "message", "noted",
-        "outcome", "output_tokens", "overflow", "path", "pool", "proxy", "queue_span", "request", "route", "runs",
-        "settled_s", "size", "span", "stage", "traceparent", "waiter",
+        "outcome", "output_tokens", "overflow", "path", "pool", "proxy", "request", "route", "runs", "settled_s",
+        "size", "stage", "traceparent", "waiter", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -75,10 +80,9 @@ class Exchange:
         self.path = call.form.path
         self.estimate = call.prompt_tokens  # of the prompt's tokens, without what was learnt of the engine
         self.client_id = client_id
-        self.traceparent = traceparent
-        self.span: Span | None = None
-        self.queue_span: Span | None = None
+        self.traceparent = traceparent  # the trace context that the next engine gets
         self.pool = pool  # the pool that its model's name means
+        self.worker = ""  # that it was last submitted to; empty if it never was
         self.attempts: list[AttemptTrace] = []
         self.runs: list[RunTrace] = []
         self.end_of_run: ReplyEnd | None = None  # how the last run ended

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+from hmas.gateway.errors import ApiError
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.openai.errors import ApiError
 from hmas.gateway.openai.merging import AnswerMerger
 
 

@@ -1,11 +1,16 @@
 """The jobs that this gateway has seen lately, for those who look on: no decision is made from them."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
-from hmas.contracts.job import MAX_TOLD_JOBS, JobRow, JobsTold, Stage
+from hmas.contracts.job import MAX_TOLD_JOBS, JobRow, JobsReply, Stage
+from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
+from hmas.gateway.exchange import Exchange
+from hmas.gateway.metrics import JOBS_RUNNING, count_call, count_job, count_linked
+from hmas.gateway.witness import Witness
 
 MAX_JOBS = 4096
 OVER_S = 60.0  # after the end of its last call a job is taken to be over
@@ -103,7 +108,7 @@ class JobBook:
             found.append(EndedJob(job.quiet_from_s - job.begun_s, job.calls, job.failed, job.budget_s))
         return found
 
-    def told(self, now_s: float, gateway: str) -> JobsTold:
+    def report(self, now_s: float, gateway: str) -> JobsReply:
         """Returns the jobs whose calls came last, at most `MAX_TOLD_JOBS`."""
         rows = tuple(
             JobRow(
@@ -115,4 +120,35 @@ class JobBook:
             )
             for name, job in islice(reversed(self._jobs.items()), MAX_TOLD_JOBS)
         )  # fmt: skip
-        return JobsTold(gateway, rows, len(self._jobs) - len(rows))
+        return JobsReply(gateway, rows, len(self._jobs) - len(rows))
+
+
+class JobWitness(Witness):
+    """Keeps the book of jobs, and counts them and their calls in the metrics. `clock` is that of the requests."""
+
+    def __init__(self, gateway: str, clock: Callable[[], float]) -> None:
+        self._gateway, self._clock, self._book = gateway, clock, JobBook()
+        JOBS_RUNNING.set_function(lambda: self._book.running)
+
+    def linked(self, exchange: Exchange) -> None:
+        stage = exchange.stage
+        if stage is not None:
+            self._book.began(self._clock(), exchange.request, stage, exchange.job_budget_s)
+            count_linked(stage.linked)
+
+    def settled(self, exchange: Exchange) -> None:
+        stage, now_s = exchange.stage, exchange.settled_s
+        if stage is None or now_s is None:
+            return
+        request, cached, finished = exchange.request, exchange.cached_tokens or 0, exchange.outcome is Outcome.FINISHED
+        self._book.ended(now_s, stage.job, now_s - request.arrival_s, finished, exchange.output_tokens, cached)
+        count_call(request.prompt_tokens if exchange.runs else 0, cached)
+
+    def count_over(self) -> None:
+        """Counts the jobs that are over; to be called every `LIVE.progress_s` seconds or so."""
+        for job in self._book.over(self._clock()):
+            count_job(job.lasted_s, job.calls, job.failed, job.budget_s)
+
+    def report(self) -> JobsReply:
+        """Returns the jobs that this gateway has seen lately."""
+        return self._book.report(self._clock(), self._gateway)

@@ -1,23 +1,48 @@
-"""The journal: the requests that ended last, kept in a bounded ring and reported as JSON for `hmas why`."""
+"""The journal: the requests in flight and those that ended last, reported as JSON for `hmas why`."""
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import orjson
 
+from hmas.contracts.execution import Grant
+from hmas.contracts.gateway import RouteChosen
+from hmas.contracts.request import Annotation
 from hmas.gateway.exchange import Exchange, RunTrace
+from hmas.gateway.witness import Witness
+from hmas.laws.kind_costs import cost_among
 
 
-class RequestJournal:
-    """The last `capacity` requests that ended; found by the mesh's id or by the client's `X-Request-Id`."""
+class RequestJournal(Witness):
+    """The requests that have not ended, and the last `capacity` that did; found by the mesh's id or by the client's
+    `X-Request-Id`. `clock` is that of the requests' instants, `wall_clock` returns Unix seconds."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(
+        self,
+        gateway: str,
+        capacity: int,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._gateway, self._capacity = gateway, capacity
+        self._clock, self._wall_clock = clock, wall_clock
+        self._live: dict[str, Exchange] = {}
         self._ended: OrderedDict[str, Exchange] = OrderedDict()
-        self._ids: dict[str, str] = {}  # the client's id -> the last request that carried it
+        self._ids: dict[str, str] = {}  # the client's id -> the last ended request that carried it
 
-    def keep(self, exchange: Exchange) -> None:
+    def opened(self, exchange: Exchange) -> None:
+        self._live[exchange.request.id] = exchange
+
+    def noted(self, worker: str, grant: Grant) -> None:
+        exchange = self._live.get(grant.request_id) or self._ended.get(grant.request_id)
+        if exchange is not None:
+            exchange.noted = worker, grant, self._clock()
+
+    def settled(self, exchange: Exchange) -> None:
+        self._live.pop(exchange.request.id, None)
         self._ended[exchange.request.id] = exchange
         self._ids[exchange.client_id] = exchange.request.id
         while len(self._ended) > self._capacity:
@@ -25,19 +50,57 @@ class RequestJournal:
             if self._ids.get(oldest.client_id) == request_id:
                 del self._ids[oldest.client_id]
 
-    def stages(self, job: str) -> list[Exchange]:
-        """Returns the kept requests of a job."""
-        return [each for each in self._ended.values() if each.stage is not None and each.stage.job == job]
+    def stages(self, job: str) -> list[dict[str, Any]]:
+        """Returns the stages of a job that are known, as plain data, for `hmas why`."""
+        known = (*self._ended.values(), *self._live.values())
+        now_s, unix_s = self._clock(), self._wall_clock()
+        return [
+            stage_told(each, self._gateway, unix_s - (now_s - each.request.arrival_s))
+            for each in known
+            if each.stage is not None and each.stage.job == job
+        ]
+
+    def timeline(self, request_id: str) -> bytes | None:
+        """Returns what happened to a request, as JSON, for `hmas why`; None if it is unknown. `request_id` is the
+        mesh's id or the client's `X-Request-Id`."""
+        exchange = self.find(request_id)
+        return None if exchange is None else timeline_json(exchange, self._gateway)
 
     def find(self, request_id: str) -> Exchange | None:
-        return self._ended.get(request_id) or self._ended.get(self._ids.get(request_id, ""))
+        found = self._live.get(request_id) or self._ended.get(request_id)
+        found = found or self._ended.get(self._ids.get(request_id, ""))
+        return found or next((each for each in self._live.values() if each.client_id == request_id), None)
 
 
 def timeline_json(exchange: Exchange, gateway: str) -> bytes:
     """Returns what happened to one request, as JSON. Times are in seconds since its arrival at the gateway; null: not
     happened."""
-    request, annotation = exchange.request, exchange.annotation
-    told: dict[str, Any] = {
+    timeline = _request(exchange, gateway)
+    if exchange.stage is not None:
+        timeline["job"] = {**asdict(exchange.stage), "linked": exchange.stage.linked.value}
+    if exchange.annotation is not None:
+        timeline |= _annotation(exchange.annotation)
+    if exchange.route is not None:
+        timeline["route"] = _route(exchange.route)
+    timeline["attempts"] = [
+        {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
+        for each in exchange.attempts
+    ]
+    timeline["runs"] = [_run(exchange, run) for run in exchange.runs]
+    if exchange.noted is not None:
+        worker, grant, at_s = exchange.noted
+        timeline["would_be_grant"] = {
+            "worker": worker,
+            "granted_s": _since(exchange, at_s),
+            "urgency": grant.urgency,
+            **asdict(grant.timeline),
+        }
+    return orjson.dumps(timeline)
+
+
+def _request(exchange: Exchange, gateway: str) -> dict[str, Any]:
+    request = exchange.request
+    return {
         "request_id": request.id,
         "client_request_id": exchange.client_id,
         "gateway": gateway,
@@ -59,43 +122,40 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         "total_s": _since(exchange, exchange.settled_s),
         "slo": {**asdict(request.slo), "stated": request.slo_stated},
     }
-    if exchange.stage is not None:
-        told["job"] = {**asdict(exchange.stage), "linked": exchange.stage.linked.value}
-    if annotation is not None:
-        tags = annotation.tags
-        told["tags"] = {
+
+
+def _annotation(annotation: Annotation) -> dict[str, Any]:
+    """Returns the tags and the costs that were predicted, those by kind only where there are several."""
+    tags, cost = annotation.tags, cost_among(annotation.costs, ())
+    tokens = tags.output_tokens
+    fields: dict[str, Any] = {
+        "tags": {
             "task": tags.task.value,
             "confidence": tags.confidence,
-            "predicted_output_tokens": tags.output_tokens,
+            "predicted_output_tokens": tokens,
             "predicted_output_tokens_p90": tags.output_tokens_p90,
             "ttft_slo_s": tags.slo.ttft_s,
             "tpot_slo_s": tags.slo.tpot_s,
             "source": tags.source.value,
             "predictor": tags.version,
-        }
-        told["predicted_cost"] = {**asdict(annotation.cost), "total_s": annotation.total_s}
-    if exchange.route is not None:
-        route = exchange.route
-        columns = zip(route.workers, route.cached_tokens, route.wait_s, route.prefill_s, route.load_s, strict=True)
-        told["route"] = [
-            {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "wait_s": wait_s,
-             "prefill_s": prefill_s, "load_s": load_s, "total_s": wait_s + prefill_s + load_s}
-            for worker, tokens, wait_s, prefill_s, load_s in columns
-        ]  # fmt: skip
-    told["attempts"] = [
-        {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
-        for each in exchange.attempts
-    ]
-    told["runs"] = [_run(exchange, run) for run in exchange.runs]
-    if exchange.noted is not None:
-        worker, grant, at_s = exchange.noted
-        told["would_be_grant"] = {
-            "worker": worker,
-            "granted_s": _since(exchange, at_s),
-            "urgency": grant.urgency,
-            **asdict(grant.timeline),
-        }
-    return orjson.dumps(told)
+        },
+        "predicted_cost": {**asdict(cost), "total_s": cost.total_s(tokens)},
+    }
+    if len(annotation.costs) > 1:
+        fields["predicted_costs"] = [
+            {**asdict(each.kind), **asdict(each.cost), "total_s": each.cost.total_s(tokens)}
+            for each in annotation.costs
+        ]
+    return fields
+
+
+def _route(route: RouteChosen) -> list[dict[str, Any]]:
+    columns = zip(route.workers, route.cached_tokens, route.wait_s, route.prefill_s, route.load_s, strict=True)
+    return [
+        {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "wait_s": wait_s,
+         "prefill_s": prefill_s, "load_s": load_s, "total_s": wait_s + prefill_s + load_s}
+        for worker, tokens, wait_s, prefill_s, load_s in columns
+    ]  # fmt: skip
 
 
 def stage_told(exchange: Exchange, gateway: str, began_unix_s: float) -> dict[str, Any]:
@@ -129,7 +189,7 @@ def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
     return {
         "worker": run.worker,
         "engine": run.engine,
-        "bypass": grant is None and not run.observed,
+        "bypass": run.bypass,
         "observed": run.observed,
         "grant": None if grant is None else grant.grant,
         "started_s": _since(exchange, run.started_s),

@@ -1,5 +1,6 @@
 """The gateway's Prometheus metrics. None of them is updated for each token frame, which would cost too much."""
 
+from collections.abc import Callable
 from functools import cache
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -7,11 +8,15 @@ from prometheus_client import Counter, Gauge, Histogram
 from hmas.contracts.job import LinkedBy
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import RequestSettled
+from hmas.gateway.agent.pools.directory import ModelDirectory
+from hmas.gateway.exchange import Exchange
 from hmas.gateway.usage.book import Used
+from hmas.gateway.witness import Witness
 from hmas.laws.scoring import verdict
 
 MAX_KEYS = 1000  # API keys that have series of their own; all further ones are counted under the labels `other`
 OTHER = "other"
+BYPASS_SHOWN_S = 60.0  # how long an engine counts as in bypass after a gateway last placed a request on it
 MAX_TENANTS = 200  # tenants that have series of their own; all further ones are counted under the label `other`
 _TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 12, 20, 40, 80)
 _TPOT_BUCKETS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -79,6 +84,52 @@ def pool_instruments(pool: str) -> PoolInstruments:
     return PoolInstruments(pool)
 
 
+def pool_label(directory: ModelDirectory, pool: str) -> str:
+    """Returns the pool as a metric's label, or "" if no such pool is known: clients can invent any number of model
+    names, and each label costs memory."""
+    return pool if directory.resolve(pool) is not None else ""
+
+
+class RequestMetrics(Witness):
+    """Counts the moments of requests. `clock` is that of their instants."""
+
+    def __init__(self, directory: ModelDirectory, clock: Callable[[], float]) -> None:
+        self._directory, self._clock = directory, clock
+        self._bypassed: dict[tuple[str, str], float] = {}  # when a request was last placed without a worker, by engine
+        BYPASS_ENGINES.set_function(self._bypass_engines)
+
+    def submitted(self, exchange: Exchange) -> None:
+        pool_instruments(exchange.pool).attempts.inc()
+
+    def started(self, exchange: Exchange) -> None:
+        run = exchange.runs[-1]
+        if run.bypass:
+            BYPASS_RUNS.inc()
+            self._bypassed[run.worker, run.engine] = run.started_s
+
+    def ended(self, exchange: Exchange) -> None:
+        if exchange.runs[-1].stalled:
+            STALLED_RUNS.inc()
+
+    def settled(self, exchange: Exchange) -> None:
+        instruments, outcome = pool_instruments(pool_label(self._directory, exchange.pool)), exchange.outcome
+        if outcome is not None:
+            instruments.outcomes[outcome].inc()
+        if exchange.output_tokens:
+            instruments.output_tokens.inc(exchange.output_tokens)
+        if exchange.first_s is not None:
+            instruments.ttft.observe(exchange.first_s - exchange.request.arrival_s)
+        if outcome is Outcome.FINISHED and exchange.settled_s is not None:
+            instruments.total.observe(exchange.settled_s - exchange.request.arrival_s)
+
+    def connected(self, worker: str) -> None:
+        self._bypassed = {engine: at_s for engine, at_s in self._bypassed.items() if engine[0] != worker}
+
+    def _bypass_engines(self) -> int:
+        now_s = self._clock()
+        return sum(now_s - placed_s < BYPASS_SHOWN_S for placed_s in list(self._bypassed.values()))
+
+
 _tenants: set[str] = set()
 _keys: dict[tuple[str, str], "KeyInstruments"] = {}
 
@@ -102,7 +153,7 @@ def _key_instruments(tenant: str, key: str) -> KeyInstruments:
     return found
 
 
-def count_settled(pool: str, settled: RequestSettled, told: str, used: Used) -> None:
+def count_settled(pool: str, settled: RequestSettled, verdict: str, used: Used) -> None:
     """Counts a request that ended. `told` is its verdict."""
     tenant = settled.tenant
     if tenant not in _tenants:
@@ -110,13 +161,13 @@ def count_settled(pool: str, settled: RequestSettled, told: str, used: Used) -> 
             _tenants.add(tenant)
         else:
             tenant = OTHER
-    SETTLED.labels(pool, tenant, settled.task.value, told).inc()
+    SETTLED.labels(pool, tenant, settled.task.value, verdict).inc()
     if settled.relegated:
         RELEGATED.labels(pool).inc()
-    if settled.tpot_s is not None and settled.output_tokens > 1:
+    if settled.tpot_s and settled.output_tokens > 1:  # 0 where the answer was not streamed
         TPOT.labels(pool).observe(settled.tpot_s)
     usage = _key_instruments(settled.tenant, used.key)
-    usage.requests[told].inc()
+    usage.requests[verdict].inc()
     usage.prompt_tokens.inc(settled.prompt_tokens if used.ran else 0)
     usage.cached_tokens.inc(used.cached_tokens)
     usage.output_tokens.inc(settled.output_tokens)
@@ -152,7 +203,7 @@ def told_verdict(settled: RequestSettled) -> str:
         return "unjudged"
     if found.ok:
         return "ok"
-    if settled.outcome is not Outcome.FINISHED:
+    if settled.outcome not in (Outcome.FINISHED, Outcome.CANCELLED):
         return "failed"
     if settled.slo.whole or (found.ttft_ok and found.tpot_ok):
         return "ttlt_missed"

@@ -1,16 +1,22 @@
 """How a request over HTTP becomes requests for the agent, whichever server it came through."""
 
+from functools import partial
+
+from hmas.contracts.gateway import NO_VOLUME, Volume
 from hmas.contracts.outcome import Outcome
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.contracts.request import Request
+from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.engines.proxied import Proxy
+from hmas.gateway.errors import Headers, InvalidRequest
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.openai.body import Call, CallRules, Calls, parse_calls, request_of
-from hmas.gateway.openai.errors import Headers, InvalidRequest
+from hmas.gateway.http.bodies import BodyDesk
+from hmas.gateway.openai.body import Call, CallRules, Calls, parse_calls
+from hmas.gateway.openai.tiers import ServiceTier
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.tenants.store import Caller, TenantStore
 from hmas.gateway.tenants.terms import (
-    ServiceTier,
     Tenant,
+    Terms,
     client_request_id,
     declared_job,
     read_headers,
@@ -67,12 +73,13 @@ class Reception:
         """Raises InvalidRequest (401) if the request has no valid API key."""
         return self._tenants.authenticate(arrival.headers)
 
-    def open(
+    async def open(
         self,
         arrival: Arrival,
         caller: Caller,
         data: bytes | bytearray,
         arrival_s: float,
+        desk: BodyDesk,
         proxy: Proxy | None = None,
     ) -> Calls:
         """Opens the exchanges of a request with the body `data`, as far as none is refused. `proxy`: what carries the
@@ -86,25 +93,37 @@ class Reception:
             allowed_fields=tenant.allowed_body_fields,
             relayed=proxy is None,
             follow_prompts=self._follow_prompts,
+            recognised=not tenant.relegate,
         )
-        calls = parse_calls(arrival.path, data, rules)
-        call = calls.parts[0]
+        calls = await desk.parsed(tenant.name, len(data), partial(parse_calls, arrival.path, data, rules))
+        call = calls.prompts[0]
         self._check_model(call, tenant)
         terms = terms_of(arrival.headers, tenant, call.priority, stream=call.stream, tier=call.tier)
         arrival.clamped, arrival.tier = terms.clamped, call.tier
         trace, job = traceparent(arrival.headers), declared_job(arrival.headers)
-        for each in calls.parts:
-            request_id = ids.request_id() if arrival.exchanges else arrival.request_id
+        siblings = self._siblings(calls)
+        for each in calls.each():
+            admitted = bool(arrival.exchanges)  # the limits were asked for all with the first
+            request_id = ids.request_id() if admitted else arrival.request_id
             request = request_of(
-                each, request_id, tenant, terms, arrival_s, self._shell.prompt_tokens(each), relayed=proxy is None
+                each, request_id, tenant, terms, arrival_s, self._shell.relay.prompt_tokens(each), relayed=proxy is None
             )
             exchange = self._shell.open(
-                each, request, arrival.client_id, trace, caller.key, job, terms.job_budget_s, proxy
-            )
+                each, request, arrival.client_id, trace, caller.key, job, terms.job_budget_s, proxy,
+                NO_VOLUME if admitted else siblings, admitted=admitted,
+            )  # fmt: skip
             arrival.exchanges.append(exchange)
             if exchange.error is not None:  # it was refused, and with it the other answers
                 break
         return calls
+
+    def _siblings(self, calls: Calls) -> Volume:
+        """Returns what all calls but the first ask for."""
+        if len(calls) == 1:
+            return NO_VOLUME
+        tokens = [self._shell.relay.prompt_tokens(call) for call in calls.prompts]
+        first = len(calls.prompts[0].rest) + len(calls.shared)
+        return Volume(len(calls) - 1, calls.answers * sum(tokens) - tokens[0], calls.size - first)
 
     def _check_model(self, call: Call, tenant: Tenant) -> None:
         allowed = tenant.models
@@ -115,3 +134,38 @@ class Reception:
         if served and call.form.path not in served:
             message = f"the engines of the model `{call.model}` do not serve {call.form.path}, but {', '.join(served)}"
             raise InvalidRequest(message, outcome=Outcome.UNKNOWN_PATH)
+
+
+def request_of(
+    call: Call,
+    request_id: str,
+    tenant: Tenant,
+    terms: Terms,
+    now_s: float,
+    prompt_tokens: int | None = None,
+    *,
+    relayed: bool = True,
+) -> Request:
+    """Returns the request for the gateway agent; its model is the name or alias that the client sent.
+
+    `now_s`: the arrival on this host's monotonic clock. `prompt_tokens`: those of the prompt, if more is known of them
+    than the estimate. An answer that is not `relayed` by the gateway is to the mesh one that is not streamed: nothing
+    of it is seen before its end.
+    """
+    return Request(
+        id=request_id,
+        model=call.model,
+        tenant=tenant.name,
+        flow=terms.flow,
+        prompt_tokens=call.prompt_tokens if prompt_tokens is None else prompt_tokens,
+        max_tokens=call.max_tokens,
+        stream=call.stream and relayed,
+        slo=terms.slo,
+        slo_stated=terms.slo_stated,
+        priority=terms.priority,
+        weight=tenant.weight,
+        importance=terms.importance,
+        arrival_s=now_s,
+        relegate=tenant.relegate,
+        prefix=call.chain,
+    )

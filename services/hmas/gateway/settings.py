@@ -6,15 +6,14 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from hmas.gateway.agent import CognitionQueueConfig, GatewayConfig
-from hmas.gateway.agent.stalls import StallConfig
+from hmas.gateway.agent.config import FailOpenConfig, StallConfig
 from hmas.gateway.cognition import CognitionConfig
 from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
 from hmas.gateway.http.bodies import BodyBounds
-from hmas.gateway.http.connections import ConnectionBounds
 from hmas.gateway.http.server import HttpServerConfig
-from hmas.gateway.shell import GatewayShellConfig
 from hmas.gateway.streams import StreamConfig
 from hmas.runtime.certificates import Certificate, CertificateFiles
+from hmas.runtime.connections import ConnectionBounds
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.security import security_of
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
@@ -51,7 +50,7 @@ class GatewaySettings(RuntimeSettings):
         0.05, gt=0, description="Seconds that one call of perception, and one of prediction, may take"
     )
     cognition_interval_s: float = Field(
-        0.04, ge=0, description="Least seconds between the starts of two batches of questions to cognition"
+        0.04, ge=0, description="Minimum number of seconds between the starts of two batches of questions to cognition"
     )
     replay_field: bool = Field(
         False, description="Accept the body field `hmas_replay`, which fixes the output length of a replayed request"
@@ -97,36 +96,47 @@ class GatewaySettings(RuntimeSettings):
     engine_stall_s: float = Field(
         30.0,
         gt=0,
-        description="Least seconds without a token after which a request is taken from an engine whose counters of "
+        description="Minimum seconds without a token after which a request is taken from an engine whose counters of "
         "tokens stand still too",
     )
     engine_stall_factor: float = Field(
         20.0,
         ge=2,
-        description="The same as a multiple of the engine's usual time to the first or next token; the larger counts",
+        description="Multiple of an engine's usual time to the first or next token after which a request is taken from "
+        "it if its counters of tokens stand still; never before HMAS_ENGINE_STALL_S",
     )
     engine_unknown_stall_s: float = Field(
-        300.0, gt=0, description="The same in seconds for an engine that has not answered yet, whose pace is unknown"
+        300.0,
+        gt=0,
+        description="Seconds without a token after which a request is taken from an engine that has not answered yet, "
+        "so that its pace is unknown",
     )
     engine_starved_factor: float = Field(
         10.0,
         ge=1,
-        description="Multiple of these times after which a streamed request is taken from an engine that may be "
-        "serving others",
+        description="Factor by which the bounds of HMAS_ENGINE_STALL_S and HMAS_ENGINE_STALL_FACTOR are longer for a "
+        "streamed request on an engine that may be serving others",
     )
-    max_requests: int = Field(65_536, ge=1, description="Most requests in the gateway, waiting or running")
-    max_connections: int = Field(8_192, ge=1, description="Most client connections")
+    max_requests: int = Field(65_536, ge=1, description="Maximum number of requests in the gateway, waiting or running")
+    max_connections: int = Field(8_192, ge=1, description="Maximum number of client connections")
     max_body_bytes: int = Field(
         2 * 2**20, ge=1024, le=24 * 2**20, description="Largest request body in bytes; a larger one gets 413"
     )
     max_held_bytes: int = Field(
-        2**30, ge=2**20, description="Most bytes of request bodies kept in all; a body is kept until the first token"
+        2**30,
+        ge=2**20,
+        description="Maximum number of bytes of request bodies kept in all; a body is kept until the first token",
     )
     max_reading_bytes: int = Field(
-        2**28, ge=2**20, description="Most bytes of request bodies in all that have come in part; above, they get 429"
+        2**28,
+        ge=2**20,
+        description="Maximum number of bytes of request bodies in all that have come in part or wait to be parsed; "
+        "above, they get 429",
     )
     max_buffered_bytes: int = Field(
-        8 * 2**20, ge=2**16, description="Most bytes of one answer that its client has not read; above, it is cancelled"
+        8 * 2**20,
+        ge=2**16,
+        description="Maximum number of bytes of one answer that its client has not read; above, it is cancelled",
     )
     head_timeout_s: float = Field(10.0, gt=0, description="Seconds a client may take to send its headers")
     body_timeout_s: float = Field(30.0, gt=0, description="Seconds a client may take to send its body")
@@ -140,8 +150,7 @@ class GatewaySettings(RuntimeSettings):
         return GatewayConfig(
             gateway=gateway,
             observe=self.mode == "observe",
-            fail_open=self.fail_open,
-            fail_open_after_s=self.fail_open_after_s,
+            fail_open=FailOpenConfig(enabled=self.fail_open, after_s=self.fail_open_after_s),
             patience_s=self.patience_s,
             request_timeout_s=self.request_timeout_s,
             max_requests=self.max_requests,
@@ -153,9 +162,6 @@ class GatewaySettings(RuntimeSettings):
                 starved=self.engine_starved_factor,
             ),
         )
-
-    def shell_config(self, gateway: str) -> GatewayShellConfig:
-        return GatewayShellConfig(gateway, self.max_buffered_bytes, self.journal)
 
     def server_config(self) -> HttpServerConfig:
         body = BodyBounds(self.max_body_bytes, self.body_timeout_s, self.max_reading_bytes)
@@ -172,7 +178,7 @@ class GatewaySettings(RuntimeSettings):
         return tuple(origin.strip().rstrip("/") for origin in self.cors_origins.split(",") if origin.strip())
 
     def connection_bounds(self) -> ConnectionBounds:
-        return ConnectionBounds(self.max_connections, self.head_timeout_s)
+        return ConnectionBounds(self.max_connections, self.head_timeout_s, unread_s=2 * self.stall_s)
 
     def api_certificate(self) -> Certificate | None:
         """Returns the certificate of the API, None if it has none. Raises CannotStart."""
@@ -191,7 +197,7 @@ class GatewaySettings(RuntimeSettings):
     def _check_origins(cls, text: str) -> str:
         for origin in filter(None, map(str.strip, text.split(","))):
             if origin != "*" and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+/?", origin):
-                raise ValueError(f"{origin!r} is no origin such as https://chat.example, and not *")
+                raise ValueError(f"{origin!r} is not an origin: write one such as https://chat.example, or * for all")
         return text
 
     @field_validator("engine_endpoints")

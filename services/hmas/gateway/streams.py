@@ -15,9 +15,9 @@ from typing import Protocol
 import structlog
 
 from hmas.contracts.execution import GatewayMessage, Progress, Started, WorkerMessage
-from hmas.contracts.registry import MAX_WORKERS, WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.registry import MAX_HEARD_WORKERS, WIRE_VERSION, WorkerHeartbeat
 from hmas.runtime.frames import MAX_FRAME_BYTES, MAX_HELLO_BYTES, FrameConnection, connect
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
 from hmas.runtime.security import OPEN, WORKER_NAME, MeshSecurity
 from hmas.wire.execution import add, deliver
 from hmas.wire.handshake import Handshake, HelloRefused, Side
@@ -57,7 +57,7 @@ class StreamConfig:
     max_backoff_s: float = 1.0
     forget_after_s: float = 300.0
     forget_stranger_s: float = 10.0
-    max_workers: int = MAX_WORKERS
+    max_workers: int = MAX_HEARD_WORKERS
 
 
 class WorkerStreams:
@@ -76,7 +76,7 @@ class WorkerStreams:
         self._hello = pb.Hello(sender=gateway, incarnation=incarnation, wire_version=WIRE_VERSION)
         self._sink, self._config, self._clock = sink, config, clock
         self._streams: dict[str, _WorkerStream] = {}
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     def ensure(self, heartbeat: WorkerHeartbeat) -> None:
         """Connects to the worker if it is new, and anew if it was restarted or has moved."""
@@ -168,7 +168,7 @@ class _WorkerStream:
             await self._converse()
             if time.monotonic() - started_s > self._config.max_backoff_s:
                 pause_s = self._config.backoff_s
-            await self._told(pause_s)
+            await self._wait_for_news(pause_s)
             pause_s = min(self._config.max_backoff_s, 2 * pause_s)
         log.info("worker_forgotten", worker=self.worker, reason="it sent no heartbeat and could not be reached")
 
@@ -195,16 +195,16 @@ class _WorkerStream:
             return
         deadline_s = time.monotonic() + self._config.hello_s
         while self._connection is not None and self.open is None and time.monotonic() < deadline_s:
-            await self._told(deadline_s - time.monotonic())
+            await self._wait_for_news(deadline_s - time.monotonic())
         if self.open is None:
             self._end("the worker did not answer the hello")
             hint = tls.certificate.doubt() if tls is not None else ""
             self._complain("worker_not_reached", address=self._address, reason=self._end_reason + hint)
         while self.open is not None:
-            await self._told(None)
+            await self._wait_for_news(None)
             self.heard_s = time.monotonic()
 
-    async def _told(self, timeout_s: float | None) -> None:
+    async def _wait_for_news(self, timeout_s: float | None) -> None:
         """Waits for news of the stream or the worker, at most `timeout_s` seconds."""
         try:
             async with asyncio.timeout(timeout_s):

@@ -6,7 +6,7 @@ MAX_TEXT = 1000  # characters of an engine's text in an answer, a message or a l
 
 
 def sane(value: object, most: float = MOST) -> float | None:
-    """Returns a figure as a number, or None if it is not to be believed: it is no number, not finite, negative, or
+    """Returns a figure as a number, or None if it is not to be believed: it is not a number, not finite, negative, or
     above `most`. A text that reads as a number is one."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -23,6 +23,6 @@ def sane_int(value: object, most: float = MOST) -> int | None:
     return None if number is None else int(number)
 
 
-def told(text: str) -> str:
+def shortened(text: str) -> str:
     """Returns an engine's text as it may be passed on: at most `MAX_TEXT` characters."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"

@@ -1,42 +1,30 @@
 """What the jobs of a template still need after each of their stages, learnt from those that ended.
 
 A state is the job's template, the agent of the stage, and the stage's number. Of each state the last `window` jobs are
-kept: what they needed after it. There are two readings of the same records:
-
-- `table`: the median of the state, as in Maestro's Eq. 8; with fewer than `min_count` records that of the next coarser
-  state.
-- otherwise a record weighs the more, the closer its prompt's length, and what its job had answered so far, are to those
-  of the present stage. The records of each coarser state count as well, together as much as `doubt` records do, until
-  enough is known: a rare state leans on its template, which tells how many stages usually follow.
+kept: what they needed after it. A forecast tells quantiles of a state's records, as the median of Maestro's Eq. 8 is
+one; a state with fewer than `min_count` records leans on the next coarser one.
 
 Waiting is no part of it: work is counted in tokens, and seconds are those in which no model worked for the job. Stages
 may run side by side: what a job needs altogether is work for engines, and the longest way through it is time.
 """
 
-from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from math import exp, log1p
+from math import ceil
 from typing import NamedTuple
 
 State = tuple[int, ...]
 LOW = 0.2
-FAR = 1e-3  # weight of a record whose lengths differ by any amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProfilesConfig:
-    """`table`: Eq. 8's medians. `width`: the difference of the logarithms of two lengths at which a record's weight has
-    fallen to 0.61. `max_states`: beyond, the state that learnt nothing for longest is forgotten. By `prompt_s` and
-    `output_s`, seconds per token, the longer of two ways through a job is told."""
+    """`max_states`: beyond, the state that learnt nothing for longest is forgotten. By `prompt_s` and `output_s`,
+    seconds per token, the longer of two ways through a job is told."""
 
-    table: bool = False
-    window: int = 128
+    window: int = 512
     min_count: int = 8
-    doubt: float = 8.0
-    width: float = 0.5
     max_states: int = 10_000
     prompt_s: float = 1e-4
     output_s: float = 0.02
@@ -76,36 +64,25 @@ class Forecast(NamedTuple):
     p90: Need
 
 
-class JobRecord(NamedTuple):
-    """What a job that ended needed at a stage. `prompt` and `answered` are log(1 + tokens) of that stage's prompt and
-    of the job's answers before it."""
-
-    prompt: float
-    answered: float
-    need: Need
-
-
 class JobProfiles:
     """The records of all states that one observer of jobs keeps."""
 
     def __init__(self, config: JobProfilesConfig | None = None) -> None:
         self._config = config or JobProfilesConfig()
-        self._states: OrderedDict[State, deque[JobRecord]] = OrderedDict()
+        self._states: OrderedDict[State, deque[Need]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._states)
 
     def learn(self, template: int, stages: Sequence[DoneStage]) -> None:
         """Records a job that has ended, given its stages in the order in which they came."""
-        answered = list(accumulate((stage.output_tokens for stage in stages), initial=0))
         ways = self._ways(stages)
         prompt = output = 0
         for index in range(len(stages) - 1, -1, -1):
             stage = stages[index]
             need = Need(stage.output_tokens, len(stages) - 1 - index, prompt, output, *ways[index])
-            record = JobRecord(log1p(stage.prompt_tokens), log1p(answered[index]), need)
             for state in _states(template, stage.agent, index):
-                self._keep(state, record)
+                self._keep(state, need)
             prompt += stage.prompt_tokens
             output += stage.output_tokens
 
@@ -124,38 +101,20 @@ class JobProfiles:
                 longest[before], ways[before] = seconds, way
         return ways
 
-    def forecast(self, template: int, agent: int, index: int, prompt_tokens: int, answered: int) -> Forecast | None:
-        """Returns what is forecast at a stage that has come, None if no job of its template is known. `answered`:
-        output tokens of the job's stages before it."""
-        found = self.weighted(template, agent, index, prompt_tokens, answered)
+    def forecast(self, template: int, agent: int, index: int) -> Forecast | None:
+        """Returns what is forecast at a stage that has come, None if no job of its template is known."""
+        found = self.records(template, agent, index)
         if not found:
             return None
-        weights = [weight for _, weight in found]
-        columns = [_quantiles(column, weights) for column in zip(*(record.need for record, _ in found), strict=True)]
-        low, median, p90 = (Need(*row) for row in zip(*columns, strict=True))
+        low, median, p90 = (Need(*row) for row in zip(*map(_quantiles, zip(*found, strict=True)), strict=True))
         return Forecast(low, median, p90)
 
-    def weighted(
-        self, template: int, agent: int, index: int, prompt_tokens: int, answered: int
-    ) -> list[tuple[JobRecord, float]]:
-        """Returns the records that speak of a stage, with their weights; none if no job of its template is known."""
-        config = self._config
+    def records(self, template: int, agent: int, index: int) -> Sequence[Need]:
+        """Returns the records that speak of a stage; none if no job of its template is known."""
         known = [s for s in map(self._states.get, _states(template, agent, index)) if s]
-        if config.table:
-            state = next((s for s in known if len(s) >= config.min_count), known[-1] if known else ())
-            return [(record, 1.0) for record in state]
-        prompt, had, scale = log1p(prompt_tokens), log1p(answered), -0.5 / config.width**2
-        found, total = list[tuple[JobRecord, float]](), 0.0
-        for state in known:
-            near = [FAR + exp(scale * ((r.prompt - prompt) ** 2 + (r.answered - had) ** 2)) for r in state]
-            factor = min(1.0, config.doubt / sum(near)) if found else 1.0
-            found += [(record, factor * weight) for record, weight in zip(state, near, strict=True)]
-            total += factor * sum(near)
-            if total >= config.doubt:
-                break
-        return found
+        return next((s for s in known if len(s) >= self._config.min_count), known[-1] if known else ())
 
-    def _keep(self, state: State, record: JobRecord) -> None:
+    def _keep(self, state: State, record: Need) -> None:
         kept = self._states.get(state)
         if kept is None:
             kept = self._states[state] = deque(maxlen=self._config.window)
@@ -170,8 +129,7 @@ def _states(template: int, agent: int, index: int) -> tuple[State, ...]:
     return (template, agent, index), (template, index), (template,)
 
 
-def _quantiles(values: Iterable[float], weights: Iterable[float]) -> list[float]:
-    """Returns the weighted quantiles of a `Forecast`: the least values that so much of the weight does not exceed."""
-    ordered = sorted(zip(values, weights, strict=True))
-    sums = list(accumulate(weight for _, weight in ordered))
-    return [ordered[bisect_left(sums, share * sums[-1])][0] for share in (LOW, 0.5, 0.9)]
+def _quantiles(values: Iterable[float]) -> list[float]:
+    """Returns the quantiles of a `Forecast`: the least values that these shares of them do not exceed."""
+    ordered = sorted(values)
+    return [ordered[ceil(share * len(ordered)) - 1] for share in (LOW, 0.5, 0.9)]

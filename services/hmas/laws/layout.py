@@ -1,15 +1,19 @@
-"""Pace classes: which class a request belongs to by its TPOT SLO, and which engines serve a class while some are down.
+"""Pace classes: which class a request belongs to by its TPOT SLO, which engines a class gets, and which serve it while
+some are down.
 
 Gateways, workers and the meta controller all go by these functions, so that they agree without a message.
 """
 
+import re
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from hmas.contracts.control import MIXED, EngineClass, Layout, Split
+from hmas.contracts.engine_kind import EngineKind
 
 _ROUNDING_S = 1e-9  # an SLO that equals a cut belongs below it, whatever the last bit says
+_NUMBER = re.compile("([0-9]+)")
 
 
 def pace_class(cuts_s: Sequence[float], tpot_s: float) -> int:
@@ -17,16 +21,42 @@ def pace_class(cuts_s: Sequence[float], tpot_s: float) -> int:
     return bisect_left(cuts_s, tpot_s - _ROUNDING_S)
 
 
-def place(worker: str, engine: str) -> str:
-    """Returns the name of an engine within its pool: workers may have engines of the same name."""
+def engine_path(worker: str, engine: str) -> str:
+    """Returns the path that names an engine within its pool: workers may have engines of the same name."""
     return f"{worker}/{engine}"
 
 
-def engine_classes(layout: Layout, places: Iterable[str]) -> dict[str, int]:
-    """Returns the class of the engine at each place; one that the layout does not name belongs to the last class."""
+def natural(name: str) -> tuple[tuple[tuple[int, str], ...], str]:
+    """Returns the key by which names stand in natural order: numbers in them by their value, so that e2 is before
+    e10."""
+    parts = _NUMBER.split(name)  # every second one is a number, which may have any length
+    values = [part.lstrip("0") if odd % 2 else part for odd, part in enumerate(parts)]
+    return tuple((len(value) if odd % 2 else 0, value) for odd, value in enumerate(values)), name
+
+
+def in_class_order(paths: Iterable[str], order: Sequence[str], kinds: Mapping[str, EngineKind]) -> list[str]:
+    """Returns the engines at `paths` in the `order` in which classes get them. One that has no place in it comes right
+    after the last engine of its kind that has, or after all others; several such stand in natural order."""
+    rank, paths = {each: i for i, each in enumerate(order)}, list(paths)
+    last: dict[EngineKind, int] = {}
+    for each in paths:
+        if each in rank and each in kinds:
+            last[kinds[each]] = max(rank[each], last.get(kinds[each], 0))
+
+    def key(path: str) -> tuple[int, tuple[object, ...]]:
+        if path in rank:
+            return rank[path], ()  # before all that join it
+        beside = last.get(kinds[path], len(rank)) if path in kinds else len(rank)
+        return beside, natural(path)
+
+    return sorted(paths, key=key)
+
+
+def engine_classes(layout: Layout, paths: Iterable[str]) -> dict[str, int]:
+    """Returns the class of the engine at each path; one that the layout does not name belongs to the last class."""
     named = {each.place: each.pace_class for each in layout.engines}
     last = len(layout.cuts_s)
-    return {each: min(named.get(each, last), last) for each in places}
+    return {each: min(named.get(each, last), last) for each in paths}
 
 
 def serving(classes: int, manned: Collection[int]) -> tuple[int, ...]:
@@ -40,17 +70,17 @@ def serving(classes: int, manned: Collection[int]) -> tuple[int, ...]:
     )
 
 
-def assigned(split: Split, places: Sequence[str]) -> Layout:
-    """Returns the layout of that shape over the engines at `places`: the strictest class gets the first ones, and the
+def assigned(split: Split, paths: Sequence[str]) -> Layout:
+    """Returns the layout of that shape over the engines at `paths`: the strictest class gets the first ones, and the
     last class what is left. Where there are fewer engines than classes, the layout is mixed."""
-    if not split.cuts_s or len(places) < len(split.engines):
+    if not split.cuts_s or len(paths) < len(split.engines):
         return MIXED
     homes, first = [], 0
     for number, count in enumerate(split.engines):
         last = number == len(split.engines) - 1
         needed = len(split.engines) - 1 - number  # one for each class that is still to come
-        end = len(places) if last else min(first + count, len(places) - needed)
-        homes += [EngineClass(each, number) for each in places[first:end]]
+        end = len(paths) if last else min(first + count, len(paths) - needed)
+        homes += [EngineClass(each, number) for each in paths[first:end]]
         first = end
     return Layout(split.cuts_s, tuple(homes))
 

@@ -18,7 +18,9 @@ from itertools import combinations
 from math import erf, inf, log, sqrt
 
 from hmas.contracts.control import MAX_CUTS, Split
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.views import DemandView, PaceView
+from hmas.laws.layout import natural
 
 MIXED_SPLIT = Split()
 BORDERS = 8
@@ -127,10 +129,10 @@ def best_split(
     cuts, and `BORDERS` numbers of engines."""
     engines = len(paces)
     best = MIXED_SPLIT, expected(demands, paces, MIXED_SPLIT, config)
-    bounds = _bounds(demands, cuts)
+    tried = bounds(demands, cuts)
     for count in range(1, min(classes, engines, MAX_CUTS + 1)):
-        for cuts_s in combinations(bounds, count):
-            for bars in combinations(_borders(engines), count):
+        for cuts_s in combinations(tried, count):
+            for bars in combinations(borders(engines), count):
                 counts = tuple(b - a for a, b in zip((0, *bars), (*bars, engines), strict=True))
                 split = Split(cuts_s, counts)
                 found = expected(demands, paces, split, config)
@@ -139,13 +141,13 @@ def best_split(
     return best
 
 
-def _borders(engines: int) -> list[int]:
+def borders(engines: int) -> list[int]:
     """Returns numbers of engines after which the next class may begin: all of them in a small pool, else some, spread
     evenly, because each is tried with each cut."""
     return sorted({round(k * engines / (BORDERS + 1)) for k in range(1, BORDERS + 1)} & set(range(1, engines)))
 
 
-def _bounds(demands: Sequence[Offered], most: int) -> list[float]:
+def bounds(demands: Sequence[Offered], most: int) -> list[float]:
     """Returns at most `most` of the TPOT SLOs of `demands`, spread evenly over the requests; never the laxest."""
     rates: dict[float, float] = {}
     for demand, rate in demands:
@@ -180,22 +182,45 @@ def base_share(demands: Sequence[Offered], paces: Sequence[PaceView], spared: fl
     return 0.0
 
 
+def of_kinds(paces: Mapping[str, PaceView], kinds: Mapping[str, EngineKind]) -> dict[str, PaceView]:
+    """Returns the mean pace law of its kind for the engine at each place, where one of that kind was measured."""
+    by_kind: dict[EngineKind, list[PaceView]] = {}
+    for each, pace in paces.items():
+        if each in kinds:
+            by_kind.setdefault(kinds[each], []).append(pace)
+    means = {kind: _mean(known) for kind, known in by_kind.items()}
+    return {each: means[kind] for each, kind in kinds.items() if kind in means}
+
+
 def ranked(paces: Mapping[str, PaceView], places: Sequence[str], config: PaceConfig) -> list[tuple[str, PaceView]]:
-    """Returns `places` with their pace laws, those with the shortest step first, and by name where they are alike.
+    """Returns `places` with their pace laws, those with the shortest step first, and in natural order of their names
+    where they are alike.
 
     Engines whose steps differ by no more than `alike` get their mean law, and one of which nothing was measured that of
     all. `paces` must not be empty.
     """
     mean = _mean(list(paces.values()))
-    step_s = {each: _usual_s(paces[each]) for each in places if each in paces}
+    step_s = {each: _usual_s(paces.get(each, mean)) for each in places}
     found: list[tuple[str, PaceView]] = []
     group: list[str] = []
-    for each in sorted(places, key=lambda p: (step_s.get(p, _usual_s(mean)), p)):
-        if group and step_s.get(each, _usual_s(mean)) > config.alike * step_s.get(group[0], _usual_s(mean)):
-            found += _alike(paces, sorted(group), mean)
+    for each in sorted(places, key=lambda p: (step_s[p], natural(p))):
+        if group and step_s[each] > config.alike * step_s[group[0]]:
+            found += _alike(paces, sorted(group, key=natural), mean)
             group = []
         group.append(each)
-    return found + _alike(paces, sorted(group), mean)
+    return found + _alike(paces, sorted(group, key=natural), mean)
+
+
+def are_ranked(paces: Mapping[str, PaceView], places: Sequence[str], config: PaceConfig) -> bool:
+    """Returns whether none of `places` stands before one whose step is clearly shorter, by more than `alike`. `paces`
+    has the law of each."""
+    least_s = inf  # of those behind
+    for each in reversed(places):
+        step_s = _usual_s(paces[each])
+        if step_s > config.alike * least_s:
+            return False
+        least_s = min(least_s, step_s)
+    return True
 
 
 def _alike(paces: Mapping[str, PaceView], places: list[str], mean: PaceView) -> list[tuple[str, PaceView]]:

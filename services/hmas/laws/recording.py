@@ -20,18 +20,17 @@ PRIVATE: Mapping[str, bool] = {"private": True}  # metadata of a field that neve
 
 
 class RecordingError(ValueError):
-    """Raised for a file that is no valid recording, or that holds a class which its agent does not know."""
+    """Raised for a file that is not a valid recording, or that holds a class which its agent does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrigin:
-    """What an agent was made from, so that a replay can make it again: its role, the name of its process, its
-    configuration, and the seed of its random numbers (None if it uses none)."""
+    """What an agent was made from, so that a replay can make it again: its role, the name of its process and its
+    configuration."""
 
     role: Role
     name: str
     config: Any
-    seed: int | str | None = None
 
 
 def origin_line(origin: AgentOrigin) -> str:
@@ -58,7 +57,7 @@ def role_of(line: str) -> Role:
 
 def parse_origin(line: str, classes: Mapping[str, type]) -> AgentOrigin:
     """Reads the origin from a recording's first line; `classes` are those that its config may hold, by name. Raises
-    RecordingError if the line is no origin."""
+    RecordingError if the line is not an origin."""
     origin = restored(_origin(line), {**classes, **classes_of(AgentOrigin)})
     assert isinstance(origin, AgentOrigin)
     return origin
@@ -74,7 +73,7 @@ def _origin(line: str) -> dict[str, Any]:
 
 
 def parse_step(line: str, classes: Mapping[str, type]) -> tuple[float, Any, list[Any]]:
-    """Reads one step: the instant in s, the event and the effects. Raises RecordingError if the line is no step."""
+    """Reads one step: the instant in s, the event and the effects. Raises RecordingError if the line is not a step."""
     data = _parsed(line)
     if not isinstance(data, list) or len(data) != 3:
         raise RecordingError(f"the line {line[:80]!r} is not [now_s, event, effects]: the file is damaged")

@@ -26,9 +26,9 @@ _MAX_NAME_CHARS = 512
 class RequestRow:
     """One past request. `arrival_s` is since the origin of its block. `stated`: `slo` came from the client or tenant,
     otherwise from the task type in its tags. Of a request that has not ended `outcome` is None; its latencies are None,
-    as for any that never came so far. `topology` is the one that its pool's workers used when it came. What perception
-    said is `task`, `confidence` and the two lengths, as the worker corrected them by what it had learnt; `tagged_by`
-    None: nothing came in time."""
+    as for any that never got that far. `withdrawn_s`: how long after its arrival its client left. `topology` is the one
+    that its pool's workers used when it came. What perception said is `task`, `confidence` and the two lengths, as the
+    worker corrected them by what it had learnt; `tagged_by` None: nothing came in time."""
 
     arrival_s: float
     tenant: str
@@ -54,6 +54,7 @@ class RequestRow:
     ttft_s: float | None = None
     tpot_s: float | None = None
     last_token_s: float | None = None
+    withdrawn_s: float | None = None
 
     def settled(self) -> RequestSettled:
         """Returns the row as a settlement, to be judged. Raises ValueError for a request that has not ended."""
@@ -73,6 +74,7 @@ class RequestRow:
             last_token_s=self.last_token_s,
             relegated=False,
             age_s=0.0,
+            withdrawn_s=self.withdrawn_s,
         )
 
     @property
@@ -91,7 +93,7 @@ _SLO_FIELDS = tuple(f.name for f in fields(Slo))
 _NAMES = ("tenant", "model", "job", "topology")
 _COUNTS = ("prompt_tokens", "output_tokens")
 _NUMBERS = ("weight", "importance", "confidence", "predicted_output_tokens", "predicted_output_tokens_p90")
-_LATENCIES = ("ttft_s", "tpot_s", "last_token_s")
+_LATENCIES = ("ttft_s", "tpot_s", "last_token_s", "withdrawn_s")
 
 
 def row_line(row: RequestRow, origin_s: float | None = None) -> bytes:
@@ -106,17 +108,17 @@ def row_line(row: RequestRow, origin_s: float | None = None) -> bytes:
 
 
 def parse_row(line: bytes) -> RequestRow:
-    """Reads one line. Raises RowError if it is none of a row, or a value cannot be true."""
+    """Reads one line. Raises RowError if it is not a row, or a value cannot be true."""
     try:
         values: Any = orjson.loads(line)
         return _row(values)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise RowError(f"{line[:80]!r} is no request row: {error}") from error
+        raise RowError(f"{line[:80]!r} is not a request row: {error}") from error
 
 
 def _row(values: Mapping[str, Any]) -> RequestRow:
     if not isinstance(values, dict):
-        raise TypeError("it is no JSON object")
+        raise TypeError("it is not a JSON object")
     if unknown := set(values) - set(_FIELDS):
         raise ValueError(f"unknown fields {', '.join(sorted(unknown)[:5])}")
     known = dict(values)
@@ -162,7 +164,7 @@ def unpack(block: bytes) -> list[RequestRow]:
     try:
         text = inflate.decompress(block, MAX_BLOCK_CHARS)
     except zlib.error as error:
-        raise RowError(f"{len(block)} bytes are no block of request rows: {error}") from error
+        raise RowError(f"{len(block)} bytes are not a block of request rows: {error}") from error
     if not inflate.eof:
         raise RowError(f"a block of request rows is cut off, or has more than {MAX_BLOCK_CHARS} bytes")
     return [parse_row(line) for line in text.splitlines()]

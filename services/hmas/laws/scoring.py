@@ -3,7 +3,7 @@ generator all use."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
@@ -18,7 +18,7 @@ _TOO_MANY_REQUESTS = 429
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """The one end of a request, as its client saw it. A latency is None if the request never came so far.
+    """The one end of a request, as its client saw it. A latency is None if the request never got that far.
 
     `ttft_s` and `last_token_s` run from the arrival at the gateway to the first and to the last token, in s;
     `output_tokens` are those that were really generated.
@@ -88,7 +88,8 @@ def service_gain(s: Settlement) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How a settled request counts. `judged` is false if it says nothing about the quality of service, because its
-    outcome was the client's fault or choice. `gain` is its term of ESG."""
+    outcome was the client's fault or choice. `ttft_ok` and `tpot_ok` are those up to its end, if its client left.
+    `gain` is its term of ESG."""
 
     judged: bool
     ok: bool
@@ -102,9 +103,24 @@ def _client_fault(outcome: Outcome) -> bool:
     return 400 <= status < 500 and status != _TOO_MANY_REQUESTS and outcome is not Outcome.CANCELLED
 
 
+def _until_withdrawn(row: Settlement, withdrawn_s: float, predicted_output_tokens: float) -> Settlement:
+    """Returns the row of a request whose client left `withdrawn_s` seconds after its arrival, as if what was due next
+    had come at that instant: no latency is then longer than it would have become. Of n tokens the next one ends the
+    n-th gap. A TTLT SLO that grows with the answer is that of its predicted length."""
+    tokens = row.output_tokens
+    first_s = withdrawn_s if row.ttft_s is None else row.ttft_s
+    return replace(
+        row,
+        output_tokens=max(tokens, int(predicted_output_tokens)),
+        ttft_s=first_s,
+        tpot_s=tpot_s(first_s, withdrawn_s, tokens + 1),
+        last_token_s=withdrawn_s,
+    )
+
+
 def verdict(settled: RequestSettled) -> Verdict:
-    """Returns how a settled request counts. A request that its client cancelled while it met its SLOs is not judged;
-    one that was cancelled after it had missed an SLO is judged as not OK."""
+    """Returns how a settled request counts. A request that its client cancelled is judged, as not OK, only if it had
+    missed an SLO by then; it is not judged either if nobody says when that was."""
     row = Settlement(
         request_id=settled.request_id,
         tenant=settled.tenant,
@@ -119,9 +135,12 @@ def verdict(settled: RequestSettled) -> Verdict:
         last_token_s=settled.last_token_s,
         offered_s=0.0,
     )
+    judged = not _client_fault(settled.outcome)
+    if settled.outcome is Outcome.CANCELLED:
+        known = settled.withdrawn_s is not None
+        row = _until_withdrawn(row, settled.withdrawn_s or 0.0, settled.predicted_output_tokens)
+        judged = known and not is_ok(replace(row, outcome=Outcome.FINISHED))
     first, rate = ttft_ok(row), tpot_ok(row)
-    withdrawn = settled.outcome is Outcome.CANCELLED and first and rate
-    judged = not withdrawn and not _client_fault(settled.outcome)
     return Verdict(judged=judged, ok=is_ok(row), ttft_ok=first, tpot_ok=rate, gain=service_gain(row))
 
 

@@ -47,6 +47,16 @@ def tightest_tpot_s(importance: float = DEFAULT_IMPORTANCE) -> float:
     return _scaled_s(TIGHTEST_TPOT_MS, importance_factor(importance))
 
 
+def needed_tpot_s(slo: Slo, output_tokens: float, ttft_s: float) -> float:
+    """Returns the time per output token, in s, that keeps an SLO: its TPOT, or, where only the last token is judged,
+    what its TTLT leaves of an answer of `output_tokens` whose first token takes `ttft_s` seconds. At most 0 if nothing
+    is left."""
+    if not slo.whole:
+        return slo.tpot_s
+    ttlt_s = slo.ttft_s + slo.tpot_s * output_tokens if slo.ttlt_s is None else slo.ttlt_s
+    return (ttlt_s - ttft_s) / max(1.0, output_tokens)
+
+
 def _scaled_s(base_ms: int, factor: float) -> float:
     # Without the small term, a product such as 4500 * 1.2 would be rounded down to 5399.
     return floor(base_ms * factor + 1e-6) / 1000

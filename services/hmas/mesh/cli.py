@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +22,20 @@ from rich.markup import escape
 from hmas.contracts.control import TopologyName
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import errors, refuse, run_command
+from hmas.mesh.engine_options import (
+    Aliases,
+    ApiKeyFile,
+    EmulatedCount,
+    EmulatedProfile,
+    EngineUrls,
+    Hardware,
+    MaxNumSeqs,
+    ServedModel,
+    WorkerCount,
+)
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
-from hmas.runtime.extras import CannotStart, MissingExtra, needs
+from hmas.runtime.extras import CannotStart, needs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,39 +74,15 @@ def options(
 def up(
     host: Annotated[str, typer.Option(envvar="HMAS_HOST", help="address on which the API listens")] = "127.0.0.1",
     port: Annotated[int, typer.Option(envvar="HMAS_PORT", help="port of the API; 0: any free port")] = 8000,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="URL of a vLLM or SGLang server; repeat the option for several. Or one source of engines that come "
-            "and go: dns+http://HOST:PORT, file+PATH"
-        ),
-    ] = None,
-    model: Annotated[
-        str, typer.Option(help="model that the engines serve; default: the first that each engine lists")
-    ] = "",
-    alias: Annotated[
-        list[str] | None,
-        typer.Option(help="another name for the first engine's model, or NAME=MODEL; repeat the option for several"),
-    ] = None,
-    engine_api_key_file: Annotated[Path | None, typer.Option(help="file with the engines' API key")] = None,
-    max_num_seqs: Annotated[
-        int | None, typer.Option(min=1, help="the engines' --max-num-seqs, which vLLM does not report")
-    ] = None,
-    hardware: Annotated[
-        str, typer.Option(help="the engines' card and how many, e.g. H100x2, by which the cost model knows them")
-    ] = "",
-    profile: Annotated[
-        str, typer.Option(help="engine profile of the emulated engines: a name, or a file of `hmas calibrate`")
-    ] = "tiny-emulated",
-    emulated: Annotated[
-        int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
-    ] = 2,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0, max=64, help="number of workers that share the engines; 0: one per engine, or two for a source"
-        ),
-    ] = 0,
+    engine: EngineUrls = None,
+    model: ServedModel = "",
+    alias: Aliases = None,
+    engine_api_key_file: ApiKeyFile = None,
+    max_num_seqs: MaxNumSeqs = None,
+    hardware: Hardware = "",
+    profile: EmulatedProfile = "tiny-emulated",
+    emulated: EmulatedCount = 2,
+    workers: WorkerCount = 0,
     tenants: Annotated[
         Path | None,
         typer.Option(help="YAML file of tenants and API keys; without it every client is the tenant `default`"),
@@ -110,9 +98,7 @@ def up(
         str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
     ] = None,
     nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server; 0: any free port")] = 0,
-    llm_url: Annotated[
-        str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM; self: the mesh's own model")
-    ] = None,
+    llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
     llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,
     console_port: Annotated[
@@ -134,7 +120,9 @@ def up(
         tls_cert=tls_cert, tls_key=tls_key, console_port=console_port if shows else None,
     )  # fmt: skip
     from hmas.mesh.up import serve
+    from hmas.runtime.open_files import raise_open_files
 
+    raise_open_files()  # what it starts has its limit
     run_command(lambda: serve(options, console))
 
 
@@ -158,7 +146,9 @@ def top(
 
 @app.command()
 def pin(
-    topology: Annotated[str, typer.Argument(help=f"{', '.join(TopologyName)}, or `off` to lift the pin")],
+    topology: Annotated[
+        str, typer.Argument(help=f"{', '.join(TopologyName)}, the name of an installed one, or `off` to lift the pin")
+    ],
     pool: Pool = None,
     layout: Annotated[
         str | None,
@@ -172,15 +162,12 @@ def pin(
 ) -> None:
     """Pin a pool to one topology, and to a layout if one is named; a pin outranks every selector until it is lifted
     with `off`."""
+    from hmas.entry_points import known_topology
     from hmas.laws.layout import described_split
-    from hmas.mesh.pin import parse_layout, set_pin
+    from hmas.operator.pin import parse_layout, set_pin
 
     async def main() -> int:
-        if topology != "off" and topology not in set(TopologyName):
-            raise ValueError(
-                f"{topology!r} is not a topology: use one of {', '.join(TopologyName)}, or `off` to lift the pin"
-            )
-        chosen = None if topology == "off" else TopologyName(topology)
+        chosen = None if topology == "off" else known_topology(topology)
         name = pool or read_state(data_dir).pool
         split = None if layout is None else parse_layout(layout)
         if chosen is None and split is not None:
@@ -202,7 +189,7 @@ def why(
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
     """Show a recent request's timeline: tags, predictions, waits, topology, engine, outcome."""
-    from hmas.mesh.why import ask_effects, ask_why, effects_data, render_effects, render_why
+    from hmas.operator.why import ask_effects, ask_why, effects_data, render_effects, render_why
 
     async def main() -> int:
         timeline = await ask_why(open_bus(nats_url, data_dir), request_id)
@@ -226,7 +213,9 @@ def why(
 
 @app.command()
 def jobs(
-    most: Annotated[int, typer.Option(min=1, max=1000, help="most templates and jobs that are listed")] = 20,
+    most: Annotated[
+        int, typer.Option(min=1, max=1000, help="maximum number of templates and jobs that are listed")
+    ] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="print every job that the gateways know, as JSON")] = False,
     nats_url: NatsUrl = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -235,7 +224,7 @@ def jobs(
     their prompts was cached."""
     from dataclasses import asdict
 
-    from hmas.mesh.jobs import ask_jobs, render_jobs
+    from hmas.operator.jobs import ask_jobs, render_jobs
 
     async def main() -> int:
         known = await ask_jobs(open_bus(nats_url, data_dir))
@@ -268,11 +257,11 @@ def doctor(
     data: Annotated[Path | None, typer.Option(envvar="HMAS_DATA", help="folder with traces/; default: ./data")] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
 ) -> None:
-    """Check what each door needs: a mesh on this machine, your engines, the console, TLS, your own load, containers,
-    Kubernetes; and say what to do about each fault."""
+    """Check what each way to use H-MAS needs: a mesh on this machine, your engines, the console, TLS, your own load,
+    containers, Kubernetes; and say what to do about each fault."""
     from hmas.gateway.tenants.store import load_tenants
     from hmas.mesh import doctor as d
-    from hmas.mesh import doors
+    from hmas.mesh import doctor_checks
 
     mesh = d.check_mesh(data_dir)
     runs = len(mesh) > 1
@@ -286,7 +275,7 @@ def doctor(
         *([d.check_port("NATS", nats_port, mesh_runs=runs)] if nats_port else []),
         *mesh,
     ]
-    if llm_url and llm_url != "self":
+    if llm_url:
         advice = "start the LLM server or correct its URL; without an LLM the rules choose the topology"
         here.append(d.check_http("LLM of the meta controller", llm_url, "/models", advice))
     if tenants is not None:
@@ -295,14 +284,14 @@ def doctor(
     found = {
         "this machine: hmas up": here,
         "your engines: hmas up --engine": [
-            *doors.your_engines(engine or [], key),
+            *doctor_checks.your_engines(engine or [], key),
             d.check_extra("kv-events", "zmq", "leave HMAS_KV_EVENTS unset"),
         ],
-        "the console": doors.console_door(console_port, data_dir),
-        "TLS to clients": doors.tls_door(tls_cert, tls_key),
-        "your load: hmas compare, calibrate, sim": doors.load_door(data),
-        "containers: docker compose": doors.containers(),
-        "Kubernetes: helm": doors.kubernetes(),
+        "the console": doctor_checks.console_check(console_port, data_dir),
+        "TLS to clients": doctor_checks.tls_check(tls_cert, tls_key),
+        "your load: hmas compare, calibrate, whatif": doctor_checks.load_check(data),
+        "containers: docker compose": doctor_checks.containers(),
+        "Kubernetes: helm": doctor_checks.kubernetes(),
     }
     console.print(d.findings_table(found))
     raise typer.Exit(1 if any(f.verdict == "fail" for door in found.values() for f in door) else 0)
@@ -310,7 +299,7 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The commands that another package defines, and the extra of the installation that they need."""
+    """The commands that another module defines, and the extra of the installation that they need."""
 
     module: str
     attribute: str
@@ -325,24 +314,32 @@ PARTS = {
     "keys": Part("hmas.gateway.tenants.keys_cli", "app", "all", "Make, list, rotate and revoke API keys."),
     "usage": Part("hmas.gateway.usage.cli", "app", "all", "Show and export what tenants and API keys have used."),
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
-    "label": Part("hmas.mesh.label", "label", "load"),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
-    "sim": Part("hmas.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),
     "whatif": Part("hmas.mesh.whatif_cli", "whatif", "sim"),
-    "train": Part("hmas.mesh.cognition_cli", "train", "train", "Train perception or prediction."),
-    "eval": Part("hmas.mesh.cognition_cli", "evaluate", "perception", "Evaluate perception or prediction."),
     "replay": Part("hmas.mesh.compare.cli", "replay", "load"),
     "compare": Part("hmas.mesh.compare.cli", "compare", "load"),
     "calibrate": Part("hmas.mesh.calibrate.cli", "calibrate", "load"),
+    "profile": Part("hmas.mesh.profiling.cli", "app", "load", "Fit what engines cost on 1 to 8 cards, for plans."),
+    "plan": Part("hmas.mesh.planning.cli", "plan", "sim"),
+    # The laboratory's, which the wheel does not hold.
+    "label": Part("hmas_lab.label", "label", "load"),
+    "sim": Part("hmas_lab.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),
+    "train": Part("hmas_lab.cognition_cli", "train", "perception", "Train perception or prediction."),
+    "eval": Part("hmas_lab.cognition_cli", "evaluate", "perception", "Evaluate perception or prediction."),
 }
 
 
 def mount(name: str, part: Part) -> None:
-    """Adds the commands of a part; if its extra is not installed, adds a command that says so instead."""
+    """Adds the commands of a part; if its package or extra is not installed, adds a command that says so instead."""
     try:
+        if find_spec(part.module.partition(".")[0]) is None:
+            raise CannotStart(
+                f"hmas {name} needs a clone of the repository: `make run` there installs it as .venv/bin/hmas {name}, "
+                "and the package alone does not hold it"
+            )
         with needs(part.extra):
             commands = getattr(import_module(part.module), part.attribute)
-    except MissingExtra as missing:
+    except CannotStart as missing:
         app.command(
             name, help=escape(f"Not installed: {missing}"), add_help_option=False, context_settings=ANY_ARGUMENTS
         )(_refusal(missing))
@@ -353,7 +350,7 @@ def mount(name: str, part: Part) -> None:
         app.command(name)(commands)
 
 
-def _refusal(missing: MissingExtra) -> Callable[[], None]:
+def _refusal(missing: CannotStart) -> Callable[[], None]:
     def refusal() -> None:
         raise missing
 

@@ -7,12 +7,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from hmas.mesh.client import MeshUnreachable
 from hmas.mesh.nats_server import NatsBinaryMissing
 from hmas.mesh.state import NoMesh
 from hmas.mesh.supervisor import MeshFailed
+from hmas.operator.client import MeshUnreachable
 from hmas.runtime.bucket import BucketUnavailable
 from hmas.runtime.extras import CannotStart
+from hmas.runtime.harmless_text import harmless_lines
 from hmas.runtime.logs import configure_logs
 
 errors = Console(stderr=True)
@@ -23,7 +24,7 @@ MENDABLE = (
 
 def refuse(error: Exception) -> typer.Exit:
     """Prints an error that the user can correct, as one unwrapped line, and returns exit code 1 to raise."""
-    errors.print(Text.assemble(("hmas:", "red"), f" {error}"), soft_wrap=True)
+    errors.print(Text.assemble(("hmas:", "red"), f" {harmless_lines(str(error))}"), soft_wrap=True)
     return typer.Exit(1)
 
 

@@ -25,21 +25,21 @@ def console(
         nats = nats_settings(nats_url, data_dir)
     except MENDABLE as error:
         raise refuse(error) from None
-    told = {"HMAS_NATS_URL": nats.nats_url, "HMAS_NATS_USER": nats.nats_user}
+    variables = {"HMAS_NATS_URL": nats.nats_url, "HMAS_NATS_USER": nats.nats_user}
     if nats.nats_password_file is not None:
-        told["HMAS_NATS_PASSWORD_FILE"] = str(nats.nats_password_file)
+        variables["HMAS_NATS_PASSWORD_FILE"] = str(nats.nats_password_file)
     for variable, file in (
         ("HMAS_CONSOLE_TOKEN_FILE", "console"),
         ("HMAS_CONSOLE_ADMIN_TOKEN_FILE", "console-admin"),
     ):  # of the embedded mesh, if it has a console
         path = data_dir / "secrets" / file
         if variable not in os.environ and nats_url is None and path.exists():
-            told[variable] = str(path)
+            variables[variable] = str(path)
     if port is not None:
-        told["HMAS_CONSOLE_PORT"] = str(port)
+        variables["HMAS_CONSOLE_PORT"] = str(port)
     if nats_url is None and not {"HMAS_NATS_URL", "HMAS_REHEARSAL_PROFILE"} & os.environ.keys():
-        told["HMAS_REHEARSAL_PROFILE"] = read_state(data_dir).profile
-    os.environ.update(told)
+        variables["HMAS_REHEARSAL_PROFILE"] = read_state(data_dir).profile
+    os.environ.update(variables)
     from hmas.console.__main__ import main
 
     main()

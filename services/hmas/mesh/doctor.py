@@ -4,6 +4,7 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from urllib.request import Request, urlopen
 from rich.table import Table
 from rich.text import Text
 
+from hmas.mesh.data_folder import make_own
 from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server
 from hmas.mesh.ports import is_free
 from hmas.mesh.state import NoMesh, read_state
@@ -69,11 +71,11 @@ def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:
 
 def check_data_dir(data_dir: Path) -> Finding:
     try:
-        data_dir.mkdir(parents=True, exist_ok=True)
+        make_own(data_dir)
         probe = data_dir / ".probe"
         probe.write_text("")
         probe.unlink()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return Finding(
             "data directory", "fail", str(error), f"make {data_dir} writable, or choose another folder with --data-dir"
         )
@@ -101,6 +103,8 @@ def check_http(name: str, url: str, path: str, advice: str) -> Finding:
         return Finding(name, verdict, f"{url}{path} answers {error.code}", advice)
     except (URLError, OSError, ValueError) as error:
         return Finding(name, "fail", f"{url}: {getattr(error, 'reason', error)}", advice)
+    except HTTPException as error:
+        return Finding(name, "fail", f"{url} answers, but not in HTTP: {str(error)[:80]!r}", advice)
 
 
 def check_tenants(path: Path, load: Callable[[Path], object]) -> Finding:

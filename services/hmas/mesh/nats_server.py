@@ -8,10 +8,12 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from hmas.mesh.process import ProcessSpec
+from hmas.runtime.open_files import open_files
 from hmas.wire.permissions import USERS, authorization
 
 # By default NATS takes what the disk has free at its start, which is nothing after it was full.
 LIMITS = {"max_file_store": 2**30, "max_memory_store": 2**26}
+MAX_CONNECTIONS = 4096  # those too that have not shown a password, for which the server waits 2 s
 
 
 class NatsBinaryMissing(Exception):
@@ -43,7 +45,12 @@ def nats_spec(port: int, data_dir: Path, secrets: Path) -> ProcessSpec:
     passwords = {user.name: token_urlsafe(32) for user in USERS}
     for user, password in passwords.items():
         write_secret(password_file(secrets, user), password)
-    options = {"host": "127.0.0.1", "port": port, "jetstream": {"store_dir": str(data_dir / "nats"), **LIMITS}}
+    options = {
+        "host": "127.0.0.1",
+        "port": port,
+        "max_connections": min(MAX_CONNECTIONS, open_files() // 4),
+        "jetstream": {"store_dir": str(data_dir / "nats"), **LIMITS},
+    }
     # JSON is valid in the format of NATS's configuration.
     write_secret(config, json.dumps({**options, "authorization": authorization(passwords)}, indent=2))
     return ProcessSpec("nats", [str(binary), "-c", str(config)], stop_grace_s=5.0)

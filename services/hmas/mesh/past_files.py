@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from hmas.contracts.control import INITIAL_TOPOLOGY
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.rehearsal import Policy, PoolFacts
 from hmas.contracts.request import TaskType
+from hmas.laws.figures import MOST_TOKENS, sane
 from hmas.laws.request_rows import RequestRow, RowError, parse_row, row_line
 from hmas.laws.slo import default_slo
 
-VERSION = 1
+VERSION = 2
 MAX_ROWS = 400_000
+MAX_MS = 1e13  # of a timestamp, which may count from 1970
 _POLICY, _FACTS = TypeAdapter(Policy), TypeAdapter(PoolFacts)
 
 
@@ -59,21 +62,32 @@ def write_mooncake(past: Past, path: Path) -> int:
 def read_past(path: Path) -> Past:
     """Reads a file of either form. Raises ValueError that names the file and the line, OSError if it cannot be read."""
     with path.open("rb") as file:
-        lines = [line for _, line in zip(range(MAX_ROWS + 1), file, strict=False)]
+        lines = list(islice(file, MAX_ROWS + 2))  # a line about the pool, and one too many
     try:
         head: Any = json.loads(lines[0]) if lines else None
     except ValueError as error:
         raise ValueError(
             f"{path}: the first line is not JSON ({error}): give a file of `hmas whatif --export`"
         ) from None
-    if isinstance(head, dict) and head.get("hmas_past") == VERSION:
+    if isinstance(head, dict) and "hmas_past" in head:
+        if head["hmas_past"] != VERSION:
+            raise ValueError(f"{path}: it was written by another version of `hmas whatif --export`: export it again")
+        _check_rows(path, len(lines) - 1)
         return _own(path, head, lines[1:])
     if isinstance(head, dict) and {"timestamp", "input_length", "output_length"} <= set(head):
+        _check_rows(path, len(lines))
         return _mooncake(path, lines)
     raise ValueError(
-        f"{path}: this is no record of past requests: give a file of `hmas whatif --export`, or a trace in Mooncake's "
-        "form (timestamp in ms, input_length, output_length)"
+        f"{path}: this is not a record of past requests: give a file of `hmas whatif --export`, or a trace in "
+        "Mooncake's form (timestamp in ms, input_length, output_length)"
     )
+
+
+def _check_rows(path: Path, rows: int) -> None:
+    if rows > MAX_ROWS:
+        raise ValueError(
+            f"{path} holds more than {MAX_ROWS} requests: remove the oldest ones, or export a shorter time with --last"
+        )
 
 
 def _own(path: Path, head: dict[str, Any], lines: Sequence[bytes]) -> Past:
@@ -100,12 +114,12 @@ def _mooncake(path: Path, lines: Sequence[bytes]) -> Past:
             body = json.loads(line)
             rows.append(
                 RequestRow(
-                    arrival_s=float(body["timestamp"]) / 1000.0,
+                    arrival_s=_figure(body, "timestamp", MAX_MS) / 1000.0,
                     tenant="default",
-                    prompt_tokens=max(1, int(body["input_length"])),
+                    prompt_tokens=max(1, int(_figure(body, "input_length", MOST_TOKENS))),
                     slo=default_slo(TaskType.UNKNOWN),
                     outcome=Outcome.FINISHED,
-                    output_tokens=max(1, int(body["output_length"])),
+                    output_tokens=max(1, int(_figure(body, "output_length", MOST_TOKENS))),
                 )
             )
         except (ValueError, TypeError, KeyError) as error:
@@ -114,3 +128,10 @@ def _mooncake(path: Path, lines: Sequence[bytes]) -> Past:
     ended = (replace(row, arrival_s=row.arrival_s - last_s - 1e-3) for row in rows)
     policy = Policy(topology=INITIAL_TOPOLOGY)
     return Past(pool="", in_force=policy, rows=tuple(sorted(ended, key=lambda row: row.arrival_s)))
+
+
+def _figure(body: Any, name: str, most: float) -> float:
+    number = sane(body[name], most)
+    if number is None:
+        raise ValueError(f"`{name}` must be a number from 0 to {most:g}")
+    return number

@@ -49,17 +49,19 @@ class SupervisedProcess:
     """Runs a process and restarts it when it dies, until it is stopped.
 
     The process writes its output to the file `log` by itself, so that it goes on whatever happens to the supervisor.
-    `told(name, text)` gets one line for each start, death and refusal. `refused` is true once the process ended with
+    `report(name, text)` gets one line for each start, death and refusal. `refused` is true once the process ended with
     EX_CONFIG at its first start, after which another would be useless; its last line says why.
     """
 
-    def __init__(self, spec: ProcessSpec, env: Mapping[str, str], log: Path, told: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, spec: ProcessSpec, env: Mapping[str, str], log: Path, report: Callable[[str, str], None]
+    ) -> None:
         self.spec = spec
         self.restarts = 0
         self.refused = False
         self._env = {**env, **spec.env, "HMAS_PROCESS": spec.name}
         self._log = log
-        self._told = told
+        self._report = report
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
@@ -74,11 +76,12 @@ class SupervisedProcess:
         while not self._stopping.is_set():
             started_s = loop.time()
             end = await self._run_once()
+            ran_s = loop.time() - started_s
+            self.refused = self.refused and ran_s <= STEADY_AFTER_S  # what served for long had a sound configuration
             if self._stopping.is_set() or self.refused:
                 return
-            ran_s = loop.time() - started_s
             backoff_s = FIRST_BACKOFF_S if ran_s > STEADY_AFTER_S else backoff_s
-            self._told(self.spec.name, f"{end} after {ran_s:.1f} s; it starts again in {backoff_s:.1f} s")
+            self._report(self.spec.name, f"{end} after {ran_s:.1f} s; it starts again in {backoff_s:.1f} s")
             self.restarts += 1
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), backoff_s)
@@ -92,7 +95,7 @@ class SupervisedProcess:
     async def restart(self, reason: str, env: Mapping[str, str] | None = None) -> None:
         """Ends the process as `stop` does; `run` starts it again, with `env` in its environment from now on."""
         self._env |= env or {}
-        self._told(self.spec.name, f"it is restarted: {reason}")
+        self._report(self.spec.name, f"it is restarted: {reason}")
         await self._end()
 
     async def _end(self) -> None:
@@ -103,7 +106,7 @@ class SupervisedProcess:
         try:
             await asyncio.wait_for(process.wait(), self.spec.stop_grace_s)
         except TimeoutError:
-            self._told(self.spec.name, f"it did not end within {self.spec.stop_grace_s:g} s of SIGTERM and is killed")
+            self._report(self.spec.name, f"it did not end within {self.spec.stop_grace_s:g} s of SIGTERM and is killed")
             process.kill()
             await process.wait()
 
@@ -125,7 +128,7 @@ class SupervisedProcess:
         finally:
             os.close(output)
         if self.restarts:
-            self._told(self.spec.name, f"it runs again as process {self._process.pid}")
+            self._report(self.spec.name, f"it runs again as process {self._process.pid}")
         if self._stopping.is_set():  # meanwhile
             await self._end()
         code = await self._process.wait()

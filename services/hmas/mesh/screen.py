@@ -1,7 +1,7 @@
 """The lines that a long command shows, written by a thread of their own.
 
-A terminal may stop taking output (Ctrl-S, or a pager that was scrolled up). Whoever writes to it then stands still, and
-that must not be the thread that supervises processes.
+A terminal may stop taking output (Ctrl-S, or a pager that was scrolled up). A process that writes to it then stands
+still, and that must not be the thread that supervises processes.
 """
 
 import os

@@ -11,7 +11,7 @@ import typer
 from hmas.mesh.nats_server import write_secret
 from hmas.wire.permissions import OPERATOR, USERS, authorization
 
-# Whoever speaks on a stream or calls cognition.
+# Those that speak on a stream or call cognition.
 RECOGNISED = ("gateway", "worker", "perception", "prediction")
 CONSOLE_TOKENS = ("console_token", "console_admin_token")  # for reading and for acting
 PASSWORD, SECRET, NATS_USERS = "nats_password", "mesh_secret", "nats_users.conf"

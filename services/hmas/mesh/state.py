@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.request import Request
 
+from hmas.mesh.data_folder import claim, read_own
+
 DEFAULT_DATA_DIR = Path(".hmas")
 
 
@@ -52,13 +54,15 @@ def read_state(data_dir: Path) -> MeshState:
     """Returns the state of the mesh that runs in `data_dir`. Raises NoMesh, whose message says what to do."""
     path = data_dir / "mesh.json"
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(read_own(path))
         fields["engine_urls"] = tuple(fields["engine_urls"])
         return MeshState(**fields)
     except FileNotFoundError:
         raise NoMesh(f"no mesh runs here ({path} is missing): start one with `hmas up`, or give --nats-url") from None
     except (ValueError, TypeError, KeyError) as error:
-        raise NoMesh(f"{path} cannot be read ({error}): stop the mesh, delete the file and start it again") from error
+        raise NoMesh(
+            f"{path} cannot be read ({error}): stop the mesh, delete the file and start it again, or give --data-dir"
+        ) from error
 
 
 def forget_state(data_dir: Path) -> None:
@@ -67,11 +71,12 @@ def forget_state(data_dir: Path) -> None:
 
 @contextmanager
 def sole_owner(data_dir: Path) -> Iterator[None]:
-    """Locks the data directory, so that two meshes never write the same files. Raises ValueError if one runs there.
+    """Locks the data directory, so that two meshes never write the same files. Raises ValueError if one runs there, or
+    if it is another user's.
 
     The kernel releases the lock when the process ends, however it ends.
     """
-    data_dir.mkdir(parents=True, exist_ok=True)
+    claim(data_dir)
     with (data_dir / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

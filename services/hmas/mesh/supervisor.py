@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.plan import CONTROL_AGENTS, MeshPlan, make_plan, worker_env
 from hmas.mesh.process import SupervisedProcess
 from hmas.mesh.process_logs import ProcessLogs
+from hmas.mesh.processes import CONTROL_AGENTS, MeshPlan, make_plan, worker_env
 from hmas.mesh.state import forget_state
 from hmas.runtime.settings import wrong_variables
 

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import signal
-import urllib.error
-import urllib.request
+import socket
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -21,8 +23,11 @@ from hmas.mesh.options import MeshOptions
 from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
+from hmas.runtime.harmless_text import harmless
 
 ANSWER_S = 5.0  # for which an engine may take to list its models
+MAX_ANSWER_BYTES = 4 * 2**20
+MAX_MODEL_CHARS = 256
 ASK_EVERY_S = 1.0
 
 
@@ -61,17 +66,57 @@ def card_of(engine_url: str, api_key: str) -> dict[str, Any]:
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     kind: type[ValueError] = ValueError
     try:
-        request = urllib.request.Request(f"{engine_url.rstrip('/')}/v1/models", headers=headers)
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
-            card = json.load(reply)["data"][0]
-            return {**card, "id": str(card["id"])}
-    except urllib.error.HTTPError as error:
-        reason, kind = str(error), NotUp if error.code >= 500 else ValueError
+        status, body = _asked(f"{engine_url.rstrip('/')}/v1/models", headers)
+        if status == 200:
+            card = json.loads(body)["data"][0]
+            return {**card, "id": _named(str(card["id"]))}
+        reason, kind = f"status {status}", NotUp if status >= 500 else ValueError
     except OSError as error:
-        reason, kind = str(getattr(error, "reason", error)), NotUp
-    except (HTTPException, ValueError, LookupError, TypeError) as error:
+        reason, kind = str(error), NotUp
+    except (HTTPException, ValueError, LookupError, TypeError, RecursionError) as error:
         reason = str(error)
     raise kind(f"the engine {engine_url} does not list its model ({reason})")
+
+
+def _asked(url: str, headers: dict[str, str]) -> tuple[int, bytes]:
+    """Returns the status and body of an answer that is whole within `ANSWER_S`: an engine may send a byte a second, or
+    without end. Raises OSError, HTTPException, or ValueError if the answer is too long."""
+    parts, late = urlsplit(url), threading.Event()
+    connection = (HTTPSConnection if parts.scheme == "https" else HTTPConnection)(parts.netloc, timeout=ANSWER_S)
+    connection.connect()
+    way = connection.sock
+
+    def cut() -> None:
+        late.set()
+        with suppress(OSError):  # it has just ended
+            way.shutdown(socket.SHUT_RDWR)
+
+    watch = threading.Timer(ANSWER_S, cut)
+    watch.start()
+    try:
+        connection.request("GET", parts.path, headers=headers)
+        reply = connection.getresponse()
+        status, body = reply.status, reply.read(MAX_ANSWER_BYTES + 1)
+    except (OSError, HTTPException):
+        if not late.is_set():
+            raise
+    finally:
+        watch.cancel()
+        connection.close()
+    if late.is_set():
+        raise TimeoutError(f"its answer took longer than {ANSWER_S:g} s")
+    if len(body) > MAX_ANSWER_BYTES:
+        raise ValueError(f"its answer is longer than {MAX_ANSWER_BYTES} bytes")
+    return status, body
+
+
+def _named(model: str) -> str:
+    """Returns the name of a model if it can be one. Raises ValueError otherwise."""
+    if not 0 < len(model) <= MAX_MODEL_CHARS or harmless(model) != model:
+        raise ValueError(
+            f"a name has 1 to {MAX_MODEL_CHARS} characters, without line ends and other control characters"
+        )
+    return model
 
 
 def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: None) -> MeshOptions:
@@ -106,14 +151,14 @@ def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: N
 
 async def with_model_once_up(options: MeshOptions, say: Callable[[str], None]) -> MeshOptions:
     """Returns the options with the engines' models as soon as one of them answers. Raises ValueError if none will."""
-    told = ""
+    last_fault = ""
     while True:
         try:
             return await asyncio.to_thread(with_model, options, say)
         except NotUp as fault:
-            if str(fault) != told:
-                told = str(fault)
-                say(f"waiting: {told}")
+            if str(fault) != last_fault:
+                last_fault = str(fault)
+                say(f"waiting: {last_fault}")
         await asyncio.sleep(ASK_EVERY_S)
 
 
@@ -154,11 +199,11 @@ async def _serve(options: MeshOptions, console: Console) -> int:
         screen.say(text.getvalue())
 
     def alarm(name: str, line: str) -> None:
-        show(Text.assemble((f"{name:<14}", "dim"), line.strip()))
+        show(Text.assemble((f"{name:<14}", "dim"), harmless(line.strip())))
 
     try:
         stopped = asyncio.ensure_future(stop.wait())
-        named = asyncio.ensure_future(with_model_once_up(options, lambda line: show(Text(line))))
+        named = asyncio.ensure_future(with_model_once_up(options, lambda line: show(Text(harmless(line)))))
         if not await _first(named, stopped):
             return 130
         show(Text("starting the mesh ...", "dim"))

@@ -15,18 +15,20 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.cadences import HEARTBEAT_S
-from hmas.contracts.control import TopologyDecision, TopologyName
-from hmas.contracts.rehearsal import LEARN_S, WARM_S, Policy, PoolFacts, Rehearsal, SloChange
+from hmas.contracts.control import Layout, TopologyDecision
+from hmas.contracts.rehearsal import LEARN_S, WARM_S, InstanceCount, Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
+from hmas.entry_points import known_topology
 from hmas.laws.layout import split_of
 from hmas.laws.rehearsal import described, pool_facts
-from hmas.mesh.client import connected
 from hmas.mesh.past_files import Past
-from hmas.mesh.top.model import TopModel
+from hmas.operator.client import connected
+from hmas.operator.mesh_view import MeshView
 from hmas.runtime.bus import Bus
-from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
-from hmas.sim.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
+from hmas.runtime.past_client import PastUnavailable, past_blocks, rows_of
+from hmas.runtime.solver import Solver, solve
+from hmas.sim.past.rehearse import MODULE, RehearsalQuestion, parse_answer, question_lines
 
 LISTEN_S = 12.0  # until the pool's engines, views and topology were heard, at most
 EVERY_WORKER_S = 2.0 * HEARTBEAT_S  # in which each worker is heard
@@ -39,17 +41,15 @@ _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 async def listen(bus: Bus, pool: str, last_s: float) -> Past:
     """Returns a running pool's past requests, engines and what is in force. Raises MeshUnreachable, and ValueError if
     the pool is not heard or nobody tells its past."""
-    model, enough = TopModel(), asyncio.Event()
+    model, enough = MeshView(), asyncio.Event()
 
     def facts() -> PoolFacts | None:
         beats = [row.heartbeat for row in model.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
-        decision = model.decisions.get(pool)
-        order = () if decision is None else [each.place for each in decision.layout.engines]
-        return pool_facts(beats, model.long.get(pool), order)
+        return pool_facts(beats, model.long.get(pool), [each.place for each in model.layout(pool).engines])
 
     def hear(value: Any) -> None:
         model.hear(time.monotonic(), value)
-        if pool in model.long and pool in model.decisions and facts() is not None:
+        if pool in model.long and pool in model.decisions and pool in model.layouts and facts() is not None:
             enough.set()
 
     bus.follow(Role.TOP, hear)
@@ -66,38 +66,28 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
             rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S + LEARN_S))
         except PastUnavailable as error:
             raise ValueError(str(error)) from None
-    return Past(pool=pool, in_force=in_force_of(decision), rows=tuple(rows), facts=facts())
+    return Past(pool=pool, in_force=in_force_of(decision, model.layout(pool)), rows=tuple(rows), facts=facts())
 
 
-def in_force_of(decision: TopologyDecision) -> Policy:
-    split = split_of(decision.layout)
-    return Policy(topology=decision.topology, hints=decision.hints, split=split, proposer=decision.selector)
+def in_force_of(decision: TopologyDecision, layout: Layout) -> Policy:
+    return Policy(
+        topology=decision.topology, hints=decision.hints, split=split_of(layout), proposer=decision.selector
+    )  # fmt: skip
 
 
 async def asked(question: RehearsalQuestion, past: Past) -> Rehearsal:
     """Rehearses in a process of its own, which gives way to everything else. Raises ValueError with what it said if it
     could not."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            out, complaint = await process.communicate(question_lines(question, past.rows))
-    except (TimeoutError, asyncio.CancelledError):
-        process.kill()
-        await process.wait()
-        raise
-    if process.returncode:
-        raise ValueError(complaint.decode(errors="replace").strip().rpartition("\n")[2])
-    return parse_answer(out)
+    command = (sys.executable, "-m", MODULE)
+    solver = Solver(command=command, limit_s=TIMEOUT_S, own_session=False)  # a key or the console ends both together
+    return parse_answer((await solve(solver, question_lines(question, past.rows))).answer)
 
 
 def seconds(text: str) -> float:
     """Reads a duration such as 90s, 5m or 1h. Raises ValueError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if not found or not float(found[1]):
-        raise ValueError(f"{text!r} is no duration: use a number of seconds, or such as 90s, 5m, 1h")
+        raise ValueError(f"{text!r} is not a duration: use a number of seconds, or such as 90s, 5m, 1h")
     return float(found[1]) * _UNITS[found[2]]
 
 
@@ -105,7 +95,7 @@ def engine_count(text: str, now: int) -> int:
     """Reads a number of engines: N, or +N or -N more or fewer than now. Raises ValueError."""
     found = re.fullmatch(r"([+-]?)(\d{1,4})", text.strip())
     if not found:
-        raise ValueError(f"{text!r} is no number of engines: use N, +N or -N")
+        raise ValueError(f"{text!r} is not a number of engines: use N, +N or -N")
     count = int(found[2]) if not found[1] else now + int(text)
     if count < 1:
         raise ValueError(f"{text} leaves {count} engines of {now}: at least one must stay")
@@ -122,7 +112,7 @@ def slo_change(text: str, names: Sequence[str]) -> SloChange:
         or ",".join(f"{k}={v}" for k, v in found.items()) != limits
         or not all(map(float, found.values()))
     ):
-        raise ValueError(f"{text!r} is no SLO: use NAME:ttft=MS,tpot=MS, or one of the two, such as chat:ttft=800")
+        raise ValueError(f"{text!r} is not an SLO: use NAME:ttft=MS,tpot=MS, or one of the two, such as chat:ttft=800")
     if name not in names:
         raise ValueError(f"no request was of the tenant or task type {name!r}: there were {', '.join(names)}")
     limit_s = {kind: float(value) / 1000.0 for kind, value in found.items()}
@@ -133,32 +123,31 @@ def candidates_of(
     past: Past,
     topologies: Sequence[str],
     objective: str | None,
-    engines: str | None,
+    engines: tuple[InstanceCount, ...] | int | None,
     slos: Sequence[str],
-    engines_now: int,
 ) -> tuple[Policy, ...]:
     """Returns the policies that the options name: what is in force with what they change, once for each topology.
     Raises ValueError."""
-    if unknown := [name for name in topologies if name not in set(TopologyName)]:
-        raise ValueError(f"{unknown[0]!r} is not a topology: use one of {', '.join(TopologyName)}")
+    others = [known_topology(name) for name in dict.fromkeys(topologies)]
     if objective not in (None, "requests", "tokens"):
-        raise ValueError(f"{objective!r} is no objective: use requests or tokens")
+        raise ValueError(f"{objective!r} is not an objective: choose one of requests, tokens")
     names = sorted({row.tenant for row in past.rows} | {row.task.value for row in past.rows} - {TaskType.UNKNOWN.value})
     base = replace(
         past.in_force,
         proposer="operator",
-        engines=engine_count(engines, engines_now) if engines else None,
+        engines=engines,
         slos=tuple(slo_change(slo, names) for slo in slos),
     )
     if objective is not None:
         base = replace(base, hints=replace(base.hints, by_tokens=objective == "tokens"))
-    if topologies:
-        return tuple(replace(base, topology=TopologyName(name)) for name in dict.fromkeys(topologies))
-    return (base,) if objective or engines or slos else ()
+    if others:
+        return tuple(replace(base, topology=topology) for topology in others)
+    return (base,) if objective or engines is not None or slos else ()
 
 
-def render(past: Past, found: Rehearsal) -> RenderableType:
-    """Shows what was observed first, the same in simulation, and then the candidates, over all and by tenant."""
+def render(past: Past, found: Rehearsal, steps: str = "") -> RenderableType:
+    """Shows what was observed first, the same in simulation, and then the candidates, over all and by tenant; below,
+    the steps of a plan, if there is one."""
     columns = [("observed", found.observed), (f"in force, simulated: {described(past.in_force)}", found.in_force)]
     columns += [(described(each.policy), each.figures) for each in found.candidates]
     table = Table(
@@ -182,6 +171,8 @@ def render(past: Past, found: Rehearsal) -> RenderableType:
         parts.append(
             Text(f"{found.drawn} requests did not finish: their lengths were drawn from what was predicted", "dim")
         )
+    if steps:
+        parts.append(Text(f"steps of the plan: {steps}", "dim"))
     parts.append(Text(f"simulated in {found.cpu_s:.0f} s of one core", "dim"))
     if found.abstains:
         parts.append(Text(f"do not believe the simulated figures: {found.abstains}", "bold red"))
@@ -200,8 +191,8 @@ def _tenants(found: Rehearsal) -> Table:
         for gain in candidate.tenants:
             column[gain.tenant] += f" ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
     for share in columns[0].tenants[:MAX_TENANTS]:
-        told = [each.get(share.tenant, "-") for each in shares]
-        table.add_row(Text(share.tenant), str(share.requests), *told)
+        cells = [each.get(share.tenant, "-") for each in shares]
+        table.add_row(Text(share.tenant), str(share.requests), *cells)
     return table
 
 

@@ -7,7 +7,8 @@ import typer
 from rich.console import Console
 
 from hmas.contracts.control import TopologyName
-from hmas.contracts.rehearsal import PoolFacts
+from hmas.contracts.rehearsal import PoolEngine, PoolFacts
+from hmas.engine.core.profile import EngineProfile
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import run_command
 from hmas.mesh.past_files import Past, read_past, write_mooncake, write_own
@@ -22,9 +23,33 @@ from hmas.mesh.whatif import (
     render,
     seconds,
 )
-from hmas.sim.past_replay import CHUNK_TOKENS
-from hmas.sim.rehearse import RehearsalQuestion, named_profile
+from hmas.mesh.whatif_plan import WantedEngines, planned
+from hmas.sim.past.fitted import CHUNK_TOKENS
+from hmas.sim.past.rehearse import RehearsalQuestion, named_profile
 
+Slos = Annotated[
+    list[str] | None,
+    typer.Option(help="other SLOs in ms of a tenant or task type, such as chat:ttft=800,tpot=60; may be repeated"),
+]
+EngineProfileName = Annotated[
+    str,
+    typer.Option(help="the engines' profile: a name, or a file of `hmas calibrate`; default: fitted to their pace"),
+]
+MaxNumBatchedTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="the engines' --max-num-batched-tokens, which they do not tell; default: the profile's, "
+        f"or {CHUNK_TOKENS} without one",
+    ),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(help="other engines, ordered when that time begins: a YAML file of `pool: {type: count}`"),
+]
+CatalogueFile = Annotated[
+    Path | None, typer.Option(help="the plan's instance types, as `hmas profile fit` writes them; default: what ships")
+]
 console = Console() if Console().is_terminal else Console(width=160)
 
 
@@ -40,22 +65,11 @@ def whatif(
     ] = None,
     objective: Annotated[str | None, typer.Option(help="what MaxOnTime maximises: requests or tokens")] = None,
     engines: Annotated[str | None, typer.Option(help="another number of engines: N, or +N or -N of those now")] = None,
-    slo: Annotated[
-        list[str] | None,
-        typer.Option(help="other SLOs in ms of a tenant or task type, such as chat:ttft=800,tpot=60; may be repeated"),
-    ] = None,
-    profile: Annotated[
-        str,
-        typer.Option(help="the engines' profile: a name, or a file of `hmas calibrate`; default: fitted to their pace"),
-    ] = "",
-    max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="the engines' --max-num-batched-tokens, which they do not tell; default: the profile's, "
-            f"or {CHUNK_TOKENS} without one",
-        ),
-    ] = None,
+    plan: PlanFile = None,
+    catalogue: CatalogueFile = None,
+    slo: Slos = None,
+    profile: EngineProfileName = "",
+    max_num_batched_tokens: MaxNumBatchedTokens = None,
     seeds: Annotated[int, typer.Option(min=1, max=20, help="runs of each, with other draws of unknown lengths")] = 1,
     export: Annotated[
         Path | None, typer.Option(help="write the past requests to this file, and simulate nothing")
@@ -68,8 +82,8 @@ def whatif(
         Path, typer.Option(envvar="HMAS_DATA_DIR", help="folder of the embedded mesh")
     ] = DEFAULT_DATA_DIR,
 ) -> None:
-    """Replay a pool's last requests in simulation: as they were served, and under another topology, number of engines
-    or SLOs. Ends with 3 where the simulation is not to be believed."""
+    """Replay a pool's last requests in simulation: as they were served, and under another topology, other engines or
+    SLOs. Ends with 3 where the simulation is not to be believed."""
 
     async def main() -> int:
         window_s = seconds(last)
@@ -81,21 +95,12 @@ def whatif(
             return _export(past, export, mooncake=mooncake)
         emulated = read_state(data_dir).profile if file is None and nats_url is None and not profile else ""
         chosen = named_profile(profile or emulated)
-        facts = past.facts
-        if facts is None:
-            if chosen is None or engines is None:
-                raise ValueError("it is not known which engines served these requests: name --profile and --engines")
-            limits = chosen.limits
-            facts = PoolFacts(
-                engines=engine_count(engines, 0), workers=1, max_num_seqs=limits.max_num_seqs,
-                max_model_len=limits.max_model_len, kv_capacity_tokens=limits.num_gpu_blocks * limits.block_size,
-                block_size=limits.block_size,
-            )  # fmt: skip
+        wanted = _wanted(past, past.facts or _named_engines(chosen, engines), engines, plan, catalogue)
         question = RehearsalQuestion(
             window_s=window_s,
-            facts=facts,
+            facts=wanted.facts,
             in_force=past.in_force,
-            candidates=candidates_of(past, topology or (), objective, engines, slo or (), facts.engines),
+            candidates=candidates_of(past, topology or (), objective, wanted.engines, slo or ()),
             seeds=tuple(range(1, seeds + 1)),
             profile=chosen,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -104,10 +109,34 @@ def whatif(
         if as_json:
             console.print_json(data=data_of(past, found))
         else:
-            console.print(render(past, found))
+            console.print(render(past, found, wanted.steps))
         return ABSTAINS if found.abstains else 0
 
     run_command(main)
+
+
+def _wanted(
+    past: Past, facts: PoolFacts, engines: str | None, plan: Path | None, catalogue: Path | None
+) -> WantedEngines:
+    """Returns the engines that the options ask for. Raises ValueError."""
+    if plan is None:
+        return WantedEngines(engine_count(engines, len(facts.engines)) if engines else None, facts)
+    if engines is not None and past.facts is not None:
+        raise ValueError("--plan and --engines both say which engines there are: name one of them")
+    return planned(past.pool, facts, plan, catalogue)
+
+
+def _named_engines(profile: EngineProfile | None, engines: str | None) -> PoolFacts:
+    """Returns the engines that the options name, for a past that does not say which served it. Raises ValueError if
+    they do not name them."""
+    if profile is None or engines is None:
+        raise ValueError("it is not known which engines served these requests: name --profile and --engines")
+    limits = profile.limits
+    engine = PoolEngine(
+        max_num_seqs=limits.max_num_seqs, max_model_len=limits.max_model_len,
+        kv_capacity_tokens=limits.num_gpu_blocks * limits.block_size, block_size=limits.block_size,
+    )  # fmt: skip
+    return PoolFacts(engines=(engine,) * engine_count(engines, 0), workers=1)
 
 
 def _export(past: Past, path: Path, *, mooncake: bool) -> int:

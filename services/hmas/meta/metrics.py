@@ -2,32 +2,54 @@
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-from hmas.contracts.control import AuditRecord, TopologyDecision, TopologyName
+from hmas.contracts.control import AuditRecord, LayoutDecision, TopologyDecision, TopologyName
+from hmas.contracts.pool_plan import PlanDecision
+from hmas.runtime.series import NamedSeries
 
 
 class MetaMetrics:
     """Prometheus metrics of the topology in force in each pool, and of the audit records by kind."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._series, self._decided, self._plan = NamedSeries(), NamedSeries(), NamedSeries()
         self._topology = Gauge(
             "hmas_meta_topology", "1 for the topology in force", ["pool", "topology"], registry=registry
         )
         self._bypass = Gauge("hmas_meta_bypass", "1 during an emergency bypass", ["pool"], registry=registry)
         self._classes = Gauge(
             "hmas_meta_pace_classes",
-            "Pace classes of the layout in force; 1 while it is mixed",
+            "Pace classes of the layout that was decided; 1 while it is mixed",
             ["pool"],
             registry=registry,
         )
+        self._replicas = Gauge(
+            "hmas_plan_replicas", "Engines of an instance type that should run now, for what scales them", ["type"],
+            registry=registry,
+        )  # fmt: skip
+        self._wanted = Gauge(
+            "hmas_plan_wanted_replicas", "Engines of an instance type that the plan in force has in the end", ["type"],
+            registry=registry,
+        )  # fmt: skip
         self._records = Counter(
             "hmas_meta_decisions_total", "Audit records by kind", ["pool", "kind", "selector"], registry=registry
         )
 
     def show(self, decision: TopologyDecision) -> None:
-        self._bypass.labels(decision.pool).set(decision.bypass)
-        self._classes.labels(decision.pool).set(len(decision.layout.cuts_s) + 1)
-        for topology in TopologyName:
-            self._topology.labels(decision.pool, topology.value).set(topology is decision.topology)
+        pool, shown = decision.pool, decision.topology.value
+        self._decided.forget(pool)  # also the topology of a package that was shown
+        self._decided.of(pool, self._bypass, pool).set(decision.bypass)
+        for name in {*(each.value for each in TopologyName), shown}:
+            self._decided.of(pool, self._topology, pool, name).set(name == shown)
+
+    def show_layout(self, decision: LayoutDecision) -> None:
+        self._series.of(decision.pool, self._classes, decision.pool).set(len(decision.layout.cuts_s) + 1)
+
+    def show_plan(self, decision: PlanDecision) -> None:
+        self._plan.keep(())
+        for each in decision.ordered:
+            self._plan.of(each.type, self._replicas, each.type).set(each.count)
+        for each in (group for plan in decision.plans for group in plan.groups):
+            self._plan.of(each.type, self._wanted, each.type).set(each.count)
 
     def count(self, record: AuditRecord) -> None:
-        self._records.labels(record.pool, record.kind, record.selector).inc()
+        self._series.of(record.pool, self._records, record.pool, record.kind, record.selector).inc()

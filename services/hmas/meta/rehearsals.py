@@ -1,10 +1,8 @@
 """Runs rehearsals, one at a time, each in a process of its own that gives way to everything else on the machine."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
-from math import ceil
 
 import orjson
 import structlog
@@ -14,11 +12,11 @@ from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
 from hmas.contracts.rehearsal import LEARN_S, WARM_S, Rehearsal
 from hmas.laws.request_rows import row_line
 from hmas.runtime.bus import Bus
-from hmas.runtime.past import PastUnavailable, past_blocks, rows_of
-from hmas.runtime.priority import LOWEST, weigh_session
+from hmas.runtime.past_client import PastUnavailable, past_blocks, rows_of
+from hmas.runtime.solver import Solver, SolverFailed, solve
 
 log = structlog.get_logger()
-MODULE = "hmas.sim.rehearse"  # run by its name, because no room imports the simulator
+COMMAND = (sys.executable, "-m", "hmas.sim.past.rehearse")  # by its name, because no room imports the simulator
 MAX_TOLD_CHARS = 300
 _EFFECT, _ANSWER = TypeAdapter(Rehearse), TypeAdapter(Rehearsal)
 
@@ -47,9 +45,13 @@ class RehearsalRunner:
             async with asyncio.timeout(effect.timeout_s):
                 rows = rows_of(await past_blocks(self._bus, effect.pool, effect.window_s + WARM_S + LEARN_S))
                 lines = await asyncio.to_thread(lambda: b"".join(map(row_line, rows)))
-                found, error, cpu_s = await self._simulated(self._question(effect), lines)
+            solver = Solver(command=COMMAND, limit_s=effect.timeout_s)
+            solved = await solve(solver, self._question(effect) + b"\n" + lines)
+            found, cpu_s = _ANSWER.validate_json(solved.answer), solved.cpu_s
+        except SolverFailed as failed:
+            error, cpu_s = str(failed), failed.cpu_s
         except TimeoutError:
-            error, cpu_s = f"it took longer than {effect.timeout_s:g} s", effect.timeout_s
+            error = f"it took longer than {effect.timeout_s:g} s"
         except (PastUnavailable, OSError, ValueError) as failed:
             error = str(failed)
         if error:
@@ -61,29 +63,3 @@ class RehearsalRunner:
         told = _EFFECT.dump_python(effect, mode="json")
         question = {name: told[name] for name in ("window_s", "facts", "in_force", "candidates")}
         return orjson.dumps(question | {"profile_name": self._profile})
-
-    async def _simulated(self, question: bytes, lines: bytes) -> tuple[Rehearsal | None, str, float]:
-        """Returns the outcome or an error, and the CPU time of the process."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", MODULE, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-        )  # fmt: skip
-        weigh_session(process.pid, LOWEST)
-        before_s = _children_s()
-        try:
-            out, complaint = await process.communicate(question + b"\n" + lines)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        cpu_s = max(0.0, _children_s() - before_s)
-        if process.returncode:
-            said = complaint.decode(errors="replace").strip().rpartition("\n")[2]
-            return None, said or f"its process ended with status {ceil(process.returncode)}", cpu_s
-        return _ANSWER.validate_json(out), "", cpu_s
-
-
-def _children_s() -> float:
-    """Returns the CPU time of all ended child processes."""
-    times = os.times()
-    return times.children_user + times.children_system

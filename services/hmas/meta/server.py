@@ -27,4 +27,7 @@ class MetaServer(observe_pb2_grpc.MetaServicer):
         current = [d for d in self._agent.decisions() if request.pool in ("", d.pool)]
         recent = [r for r in self._recent if request.pool in ("", r.pool)]
         limit = request.limit if request.limit > 0 else RECENT_RECORDS
-        return pb.DecisionsReply(current=map(to_message, current), recent=map(to_message, recent[:limit]))
+        layouts = [d for d in self._agent.layouts() if request.pool in ("", d.pool)]
+        return pb.DecisionsReply(
+            current=map(to_message, current), recent=map(to_message, recent[:limit]), layouts=map(to_message, layouts)
+        )

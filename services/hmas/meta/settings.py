@@ -6,12 +6,15 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from hmas import entry_points
 from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
-from hmas.meta.agent.config import LayoutConfig, MetaConfig, RehearsalConfig, RulesConfig
-from hmas.meta.agent.selectors.table import check_selector
+from hmas.entry_points import known_topology, with_plugins
+from hmas.laws.plan_steps import alike_types
+from hmas.meta.agent.config import LayoutConfig, MetaConfig, PlanActs, PlanConfig, RehearsalConfig, RulesConfig
+from hmas.meta.agent.selectors.table import ASKED, SELECTORS, check_selector
+from hmas.meta.plan_inputs import read_budgets
+from hmas.runtime.catalogue_file import read_catalogue
 from hmas.runtime.settings import RuntimeSettings
-
-SELF = "self"  # as HMAS_LLM_URL: the mesh's own model
 
 
 class MetaSettings(RuntimeSettings):
@@ -21,8 +24,8 @@ class MetaSettings(RuntimeSettings):
     grpc_port: int = Field(0, ge=0, le=65535, description="Port of the Meta service; 0 picks a free one")
     selector: str = Field(
         "auto",
-        description="What proposes topologies: rules, bandit, llm (a language model), or several of them with commas "
-        "between, which needs HMAS_REHEARSE=on; auto is llm if HMAS_LLM_URL is set and rules otherwise",
+        description="What proposes topologies: rules or llm (a language model); auto is llm if HMAS_LLM_URL is set and "
+        "rules otherwise",
     )
     rehearse: Literal["on", "off"] = Field(
         "off",
@@ -41,28 +44,17 @@ class MetaSettings(RuntimeSettings):
         300.0, ge=30, le=3600, description="Seconds of past requests that a rehearsal replays"
     )
     llm_url: str = Field(
-        "",
-        description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1; self: this "
-        "mesh's own API at HMAS_LLM_SELF_URL, which is asked for the model of the pool at hand, at the lowest priority",
+        "", description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1"
     )
-    llm_self_url: str = Field(
-        "http://127.0.0.1:8000/v1", description="Base URL of this mesh's own API, for HMAS_LLM_URL=self"
-    )
-    llm_tokens_per_minute: int = Field(
-        6000,
-        ge=0,
-        description="Tokens a minute, of questions and answers, that the selector may take of the mesh's own engines "
-        "with HMAS_LLM_URL=self; while they are spent it asks nothing",
-    )
-    llm_model: str = Field(
-        "", description="Name of the selector's language model at HMAS_LLM_URL; empty with self: the pool's own"
-    )
+    llm_model: str = Field("", description="Name of the selector's language model at HMAS_LLM_URL")
     llm_api_key_file: Path | None = Field(None, description="File that holds the API key for HMAS_LLM_URL")
     llm_timeout_s: float = Field(
         10.0, gt=0, description="Seconds that the language model's answer may take; after that the rules decide"
     )
     meta_period_s: float = Field(15.0, gt=0, description="Seconds between two decisions about a pool's topology")
-    min_dwell_s: float = Field(30.0, ge=0, description="Least seconds between two switches of a pool's topology")
+    min_dwell_s: float = Field(
+        30.0, ge=0, description="Minimum number of seconds between two switches of a pool's topology"
+    )
     usual_topology: TopologyName = Field(
         INITIAL_TOPOLOGY,
         description="Topology with which a pool begins, and that the rules use where the view calls for no other",
@@ -80,28 +72,46 @@ class MetaSettings(RuntimeSettings):
     )
     layout: Literal["mixed", "auto", "tags"] = Field(
         "auto",
-        description="How requests share a pool's engines: mixed, so that all share all engines, or auto, so that the "
-        "controller splits them by TPOT SLO where the measured pace says that more are on time then and most clients "
-        "state their SLOs, or tags, so that it also does where perception has to tell them",
+        description="How requests share a pool's engines. With mixed all share all engines. With auto the controller "
+        "splits them by TPOT SLO where the measured pace says that more are on time then and most clients state their "
+        "SLOs. With tags it also does where perception has to tell them",
+    )
+    catalogue: Path | None = Field(
+        None,
+        description="File of the instance types that plans are made of, as `hmas profile fit` writes it; without one "
+        "the controller plans no engines",
+    )
+    plan: PlanActs = Field(
+        PlanActs.ADVISE,
+        description="How far the controller follows its plan of the engines. With advise it only tells the plan. With "
+        "routing it also changes pace classes. With scale it also says step by step, in the metric "
+        "hmas_plan_replicas, how many engines of each type should run",
+    )
+    plan_budget: str = Field(
+        "", description="Cards that a plan may use, such as 16xh100,8xh200, by the names that HMAS_CATALOGUE has"
+    )
+    plan_file: Path | None = Field(
+        None, description="File with an operator's plan, which outranks all others while it exists"
     )
     topology_valid_for_s: float = Field(
         15.0, gt=0.5, le=MAX_VALID_FOR_S, description="Seconds for which workers obey a decision if no new one comes"
     )
 
     @model_validator(mode="after")
-    def _llm_is_complete(self) -> "MetaSettings":
-        names = [name.strip() for name in self.chosen_selector.split(",")]
-        for name in names:
-            try:
-                check_selector(name)
-            except ValueError as error:
-                raise ValueError(f"HMAS_SELECTOR: {error}, or auto") from error
-        if len(names) > 1 and self.rehearse == "off":
-            raise ValueError("several selectors in HMAS_SELECTOR need HMAS_REHEARSE=on, which chooses between them")
+    def _names_are_known_and_llm_is_complete(self) -> "MetaSettings":
+        try:
+            check_selector(self.chosen_selector, with_plugins(entry_points.SELECTORS, SELECTORS))
+        except ValueError as error:
+            raise ValueError(f"HMAS_SELECTOR: {error}, or auto") from error
+        try:
+            known_topology(self.usual_topology)
+        except ValueError as error:
+            raise ValueError(f"HMAS_USUAL_TOPOLOGY: {error}") from error
         if self.asks_llm and not self.llm_url:
             raise ValueError("HMAS_SELECTOR=llm needs HMAS_LLM_URL, which is empty: set it, or set HMAS_SELECTOR=rules")
-        if self.asks_llm and not self.llm_model and self.llm_url != SELF:
+        if self.asks_llm and not self.llm_model:
             raise ValueError("HMAS_LLM_MODEL is empty: set it to the name of the language model at HMAS_LLM_URL")
+        self.plan_config()
         return self
 
     @property
@@ -112,7 +122,7 @@ class MetaSettings(RuntimeSettings):
 
     @property
     def asks_llm(self) -> bool:
-        return "llm" in [name.strip() for name in self.chosen_selector.split(",")]
+        return self.chosen_selector in ASKED
 
     def llm_api_key(self) -> str:
         """Returns the API key from `llm_api_key_file`, or "none" if no file is set. Raises OSError if the file cannot
@@ -122,6 +132,22 @@ class MetaSettings(RuntimeSettings):
     def layout_config(self) -> LayoutConfig:
         config = LayoutConfig(adaptive=self.layout != "mixed")
         return replace(config, least_stated=0.0) if self.layout == "tags" else config
+
+    def plan_config(self) -> PlanConfig:
+        """Returns what plans are made of. Raises ValueError if the catalogue cannot be read, or the settings do not fit
+        together."""
+        if self.catalogue is None:
+            if self.plan is not PlanActs.ADVISE or self.plan_file is not None:
+                raise ValueError("HMAS_PLAN and HMAS_PLAN_FILE need HMAS_CATALOGUE, which is not set")
+            return PlanConfig()
+        try:
+            catalogue = read_catalogue(self.catalogue)
+        except OSError as error:
+            raise ValueError(f"HMAS_CATALOGUE: {error}") from error
+        if (alike := alike_types(catalogue)) is not None:
+            raise ValueError(f"HMAS_CATALOGUE: engines of {alike[0]} and {alike[1]} cannot be told apart: keep one")
+        budgets = read_budgets(self.plan_budget, {each.hardware for each in catalogue.types})
+        return PlanConfig(catalogue=catalogue, budgets=budgets, acts=self.plan)
 
     def meta_config(self) -> MetaConfig:
         return MetaConfig(
@@ -138,4 +164,5 @@ class MetaSettings(RuntimeSettings):
                 enabled=self.rehearse == "on", cpu_share=self.rehearsal_cpu_share, window_s=self.rehearsal_window_s
             ),
             layout=self.layout_config(),
+            plan=self.plan_config(),
         )

@@ -7,14 +7,25 @@ from typing import TYPE_CHECKING, assert_never
 import structlog
 
 from hmas.contracts.control import AuditRecord
-from hmas.contracts.control_agents import AskSelector, MetaEffect, MetaEvent, PublishAudit, PublishTopology, Rehearse
+from hmas.contracts.control_agents import (
+    AskSelector,
+    MetaEffect,
+    MetaEvent,
+    PlanRestored,
+    PublishAudit,
+    PublishLayout,
+    PublishPlan,
+    PublishTopology,
+    Rehearse,
+)
+from hmas.contracts.pool_plan import PlanDecision
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors import llm
 from hmas.meta.metrics import MetaMetrics
 from hmas.meta.rehearsals import RehearsalRunner
 from hmas.meta.server import MetaServer
-from hmas.meta.settings import SELF, MetaSettings
+from hmas.meta.settings import MetaSettings
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.extras import needs
 from hmas.wire import subjects
@@ -27,11 +38,8 @@ log = structlog.get_logger()
 
 def _llm_client(settings: MetaSettings, post: Callable[[object], None]) -> "LlmClient":
     with needs("meta", "set HMAS_SELECTOR=rules"):
-        from hmas.meta.llm_client import LlmClient, TokenBudget
-    if settings.llm_url != SELF:
-        return LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), post)
-    budget = TokenBudget(settings.llm_tokens_per_minute)
-    return LlmClient(settings.llm_self_url, settings.llm_model, settings.llm_api_key(), post, budget)
+        from hmas.meta.llm_client import LlmClient
+    return LlmClient(settings.llm_url, settings.llm_model, settings.llm_api_key(), post)
 
 
 class MetaShell:
@@ -54,6 +62,13 @@ class MetaShell:
                 self.service.bus.publish(subjects.subject_of(decision), decision)
                 self.service.keeper.keep(subjects.topology_key(decision.pool), decision)
                 self._metrics.show(decision)
+            case PublishLayout(layout):
+                self.service.bus.publish(subjects.subject_of(layout), layout)
+                self.service.keeper.keep(subjects.layout_key(layout.pool), layout)
+                self._metrics.show_layout(layout)
+            case PublishPlan(plan):
+                self.service.bus.publish(subjects.subject_of(plan), plan)
+                self.service.keeper.keep(subjects.PLAN_KEY, plan)
             case PublishAudit(record):
                 self.service.bus.publish(subjects.AUDIT, record)
                 self._server.record(record)
@@ -75,13 +90,17 @@ class MetaShell:
             case _:
                 assert_never(effect)
 
+    def hear_plan(self, decision: PlanDecision) -> None:
+        """Takes the plan of the copy that decides, this one or another. All copies show it, so that what scales by it
+        reads one number."""
+        self._metrics.show_plan(decision)
+        self.service.post(PlanRestored(decision))
+
     def _tell_useless(self, record: AuditRecord) -> None:
         """Logs once that the language model gave no answer that could be used."""
         if record.selector == llm.NAME and record.kind == "rejected" and record.decision == llm.NOTHING:
             if not self._useless_told:
-                log.warning(
-                    "llm_not_useful", reason=record.reason, effect="the other proposers serve; this is logged once"
-                )
+                log.warning("llm_not_useful", reason=record.reason, effect="the rules decide; this is logged once")
             self._useless_told = True
 
     async def close(self) -> None:

@@ -22,9 +22,13 @@ class PerceptionSettings(RuntimeSettings):
     perception_budget_s: float = Field(
         0.04, gt=0, description="Seconds that the backend may take for a call; after that the prior answers"
     )
-    perception_max_batch: int = Field(MAX_BATCH, gt=0, description="Most prompts in one batch of the backend")
+    perception_max_batch: int = Field(
+        MAX_BATCH, gt=0, description="Maximum number of prompts in one batch of the backend"
+    )
     perception_max_queued: int = Field(
-        1024, gt=0, description="Most prompts that wait for the backend; the prior answers calls beyond it at once"
+        1024,
+        gt=0,
+        description="Maximum number of prompts that wait for the backend; the prior answers calls beyond it at once",
     )
     perception_cpu_share: float = Field(
         CPU_SHARE,

@@ -7,17 +7,17 @@ from math import log, nan
 from statistics import median
 from typing import Protocol, runtime_checkable
 
-from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Cost
 from hmas.contracts.telemetry import RequestFinished
 from hmas.prediction.agent.agent import PredictItem
 from hmas.prediction.agent.backend import CostModel, CostQuery
 from hmas.prediction.agent.linear import LinearCostModel, LinearProfile
-from hmas.prediction.agent.measured_worker import MeasuredWorker
+from hmas.prediction.agent.measured_worker import MeasuredWorkers, measured_cost
+from hmas.prediction.agent.open_requests import OpenRequests
 
 COSTS = ("ttft", "tpot")
 MOST_OPEN = 65_536  # requests whose end is awaited
-MOST_WORKERS = 1024
+MOST_MEASURED = 4096  # kinds of engines of workers
 WINDOW = 500  # errors of which the median is told
 _LEAST_S = 1e-9
 
@@ -78,32 +78,23 @@ class PredictionErrors:
     def __init__(self, physical: CostModel) -> None:
         self._physical = physical
         self._name = kind(physical.version)
-        self._open: OrderedDict[str, _Predicted] = OrderedDict()
-        self._measured: OrderedDict[str, MeasuredWorker] = OrderedDict()
+        self._open: OpenRequests[_Predicted] = OpenRequests(MOST_OPEN)
+        self._measured = MeasuredWorkers(MOST_MEASURED)
         self._errors: defaultdict[tuple[str, str], deque[float]] = defaultdict(lambda: deque(maxlen=WINDOW))
 
     def predicted(self, item: PredictItem, said: Cost, by: str) -> None:
         (plain,) = self._physical.predict([item.query])
-        measured, query = self._measured.get(item.worker), item.query
-        beside = measured.cost(query.prompt_tokens, query.running, plain) if measured is not None else plain
-        self._open[item.request_id] = _Predicted(item, by, said, plain, beside)
-        self._open.move_to_end(item.request_id)
-        if len(self._open) > MOST_OPEN:
-            self._open.popitem(last=False)
+        beside = self._measured.cost(item.worker, item.query, plain)
+        self._open.add(item.request_id, item.query.kind, _Predicted(item, by, said, plain, beside))
 
-    def finished(self, finished: RequestFinished) -> None:
-        found = self._open.pop(finished.request_id, None)
-        if found is None or finished.outcome is not Outcome.FINISHED:
+    def finished(self, pool: str, finished: RequestFinished) -> None:
+        found = self._open.ended(pool, finished)
+        if found is None:
             return
-        cost = Cost(finished.own_prefill_s, finished.tpot_s if finished.output_tokens > 1 else 0.0)
+        cost = measured_cost(finished)
         for name, said in {self._name: found.beside, found.by: found.said}.items():
             self._judge(name, said, cost)
-        item = found.item
-        measured = self._measured.setdefault(item.worker, MeasuredWorker())
-        self._measured.move_to_end(item.worker)
-        if len(self._measured) > MOST_WORKERS:
-            self._measured.popitem(last=False)
-        measured.learn(item.query.prompt_tokens, item.query.running, found.plain, cost)
+        self._measured.learn(found.item.worker, found.item.query, found.plain, cost)
 
     def median(self, model: str, cost: str) -> float:
         """Returns the median |log(predicted / measured)| of the last `WINDOW` requests; NaN without any."""

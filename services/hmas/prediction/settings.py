@@ -29,11 +29,14 @@ class PredictionSettings(RuntimeSettings):
     prediction_budget_s: float = Field(
         0.04, gt=0, description="Seconds that the cost model may take for a call; after that the linear profile answers"
     )
-    prediction_max_batch: int = Field(256, gt=0, description="Most requests in one batch of the cost model")
+    prediction_max_batch: int = Field(
+        256, gt=0, description="Maximum number of requests in one batch of the cost model"
+    )
     prediction_max_queued: int = Field(
         4096,
         gt=0,
-        description="Most requests that wait for the cost model; the linear profile answers calls beyond it at once",
+        description="Maximum number of requests that wait for the cost model; the linear profile answers calls "
+        "beyond it at once",
     )
 
     @field_validator("cost_model")

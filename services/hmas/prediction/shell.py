@@ -60,7 +60,8 @@ class PredictionShell(BatchingShell[PredictItem, CostQuery, Cost, Cost]):
     def hear(self, telemetry: WorkerTelemetry) -> None:
         """Passes a worker's telemetry to the agent if it tells of finished requests, which most telemetry does not."""
         for finished in telemetry.finished:
-            self._errors.finished(finished)
+            self._errors.finished(telemetry.pool, finished)
         if telemetry.finished:
             self.post(WorkerReported(telemetry))
-            self._metrics.show_scale(telemetry.worker, *self._predictor.scale(telemetry.worker))
+            for kind, factors in self._predictor.factors(telemetry.worker).items():
+                self._metrics.show_scale(telemetry.worker, kind, *factors)

@@ -3,6 +3,7 @@
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 from hmas.contracts.views import VShort
+from hmas.runtime.series import NamedSeries
 
 _GAUGES = {
     "queued": "Requests queued",
@@ -22,6 +23,7 @@ class QosMetrics:
     """Shows the latest V_short of each pool as Prometheus gauges."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._series = NamedSeries()
         self._gauges = {
             name: Gauge(f"hmas_qos_{name}", text, ["pool"], registry=registry) for name, text in _GAUGES.items()
         }
@@ -30,6 +32,6 @@ class QosMetrics:
 
     def show(self, view: VShort) -> None:
         for name, gauge in self._gauges.items():
-            gauge.labels(view.pool).set(getattr(view, name))
-        self._ttft.labels(view.pool).set(view.ttft.p99_s)
-        self._tpot.labels(view.pool).set(view.tpot.p99_s)
+            self._series.of(view.pool, gauge, view.pool).set(getattr(view, name))
+        self._series.of(view.pool, self._ttft, view.pool).set(view.ttft.p99_s)
+        self._series.of(view.pool, self._tpot, view.pool).set(view.tpot.p99_s)

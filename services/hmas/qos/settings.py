@@ -17,7 +17,9 @@ class QosSettings(RuntimeSettings):
     long_window_s: float = Field(120.0, gt=0, description="Seconds of the past that V_long covers")
     long_every_s: float = Field(LONG_VIEW_S, ge=0.25, description="Seconds between two V_long of a pool")
     max_names: int = Field(
-        32, gt=0, description="Most tenants, and most task types, that a view names; it counts the rest as 'other'"
+        32,
+        gt=0,
+        description="Maximum number of tenants, and of task types, that a view names; it counts the rest as 'other'",
     )
 
     def qos_config(self) -> QosConfig:

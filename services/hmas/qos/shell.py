@@ -6,7 +6,7 @@ from hmas.contracts.control_agents import KeepPast, PublishLong, PublishShort, Q
 from hmas.laws.recording import AgentOrigin
 from hmas.qos.agent import QosAgent
 from hmas.qos.metrics import QosMetrics
-from hmas.qos.past import SLOTS, PastStore, answer
+from hmas.qos.past_store import SLOTS, PastStore, answer
 from hmas.qos.settings import QosSettings
 from hmas.runtime.agent_service import AgentService
 from hmas.runtime.bucket import PastBucket

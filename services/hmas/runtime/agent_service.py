@@ -4,9 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
-import structlog
-from prometheus_client import Counter
-
 from hmas.contracts.agent import Agent
 from hmas.contracts.cadences import LIVE
 from hmas.contracts.control_agents import EpochGranted, EpochLost, TimerTicked
@@ -18,14 +15,11 @@ from hmas.runtime.ids import incarnation
 from hmas.runtime.keeper import Keeper
 from hmas.runtime.lease import Lease
 from hmas.runtime.lifecycle import StopSignal, run_until
-from hmas.runtime.logs import Sparingly
 from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.step_failures import StepFailures
 from hmas.wire.subjects import QUERY_EFFECTS
-
-log = structlog.get_logger()
-STEP_FAILURES = Counter("hmas_step_failures_total", "Events at which the agent raised an exception", ["event"])
 
 Ev = TypeVar("Ev")
 Ef = TypeVar("Ef")
@@ -47,8 +41,8 @@ class AgentService(Generic[Ev, Ef]):
         self.bucket = ControlBucket(self.bus, instance)
         self.keeper = Keeper(self.bucket)
         self._recorder = Recorder(origin, settings)
-        self.host: AgentHost[Ev, Ef] = AgentHost(agent, execute, observe=self._recorder.observe, failed=self._failed)
-        self._sparingly = Sparingly()
+        failed = StepFailures().report  # no message may end the process that decides for all
+        self.host: AgentHost[Ev, Ef] = AgentHost(agent, execute, failed=failed, observe=self._recorder.observe)
         self.bus.answer(QUERY_EFFECTS, self._recorder.answer)
         self._settings = settings
         FAILING.set_function(lambda: self.bucket.failing_s)
@@ -59,14 +53,6 @@ class AgentService(Generic[Ev, Ef]):
             granted=lambda epoch: self.post(EpochGranted(epoch)),
             lost=lambda: self.post(EpochLost()),
         )
-
-    def _failed(self, event: object, error: Exception) -> None:
-        """Goes on without an event at which the agent raised: no message may end the process that decides for all."""
-        kind = type(event).__name__
-        STEP_FAILURES.labels(kind).inc()
-        left_out = self._sparingly.due(kind)
-        if left_out is not None:
-            log.error("step_failed", event_type=kind, left_out=left_out, exc_info=error)
 
     def post(self, event: object) -> None:
         self.host.post(event)  # type: ignore[arg-type]  # every control agent accepts the three events above

@@ -12,7 +12,17 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from hmas.contracts.agent import Agent
-from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
+from hmas.contracts.cognition import (
+    Answer,
+    AnswerCall,
+    BatchFailed,
+    BatchReturned,
+    CallReceived,
+    Item,
+    Result,
+    Row,
+    RunBatch,
+)
 from hmas.contracts.control_agents import TimerTicked
 from hmas.runtime.background import USUAL, background_thread
 from hmas.runtime.bus import Bus
@@ -22,6 +32,7 @@ from hmas.runtime.ops import ops_server
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.rpc import RpcServer
 from hmas.runtime.settings import RuntimeSettings
+from hmas.runtime.step_failures import StepFailures
 from hmas.wire.subjects import QUERY_EFFECTS
 
 log = structlog.get_logger()
@@ -30,10 +41,6 @@ TIMER_RETRY_S = 0.001  # pause before the agent is ticked again, because its clo
 SECONDS_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 
 Ev_contra = TypeVar("Ev_contra", contravariant=True)
-Item = TypeVar("Item")
-Row = TypeVar("Row")
-Result = TypeVar("Result")
-Answer = TypeVar("Answer")
 
 
 class BatchingAgent(Agent[Ev_contra, RunBatch[Row] | AnswerCall[Answer]], Protocol[Ev_contra, Row, Answer]):
@@ -68,8 +75,10 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
         self._seconds = seconds
         self._fallbacks = fallbacks
         observe = recorder.observe if recorder is not None else None
-        host: AgentHost[Any, RunBatch[Row] | AnswerCall[Answer]] = AgentHost(agent, self._execute, observe=observe)
-        self._host = host
+        self._failures = StepFailures()
+        self._host: AgentHost[Any, RunBatch[Row] | AnswerCall[Answer]] = AgentHost(
+            agent, self._execute, failed=self._failed, observe=observe
+        )
         self._calls: dict[int, asyncio.Future[tuple[Answer, ...]]] = {}
         self._numbers = count(1)
         self._thread = background_thread("model", niceness)
@@ -78,6 +87,11 @@ class BatchingShell(Generic[Item, Row, Result, Answer]):
 
     def post(self, event: object) -> None:
         self._host.post(event)
+
+    def _failed(self, cause: object, error: Exception) -> None:
+        self._failures.report(cause, error)
+        if isinstance(cause, CallReceived):  # the agent may never answer it, and its caller goes on without
+            self._calls[cause.call].set_exception(error)
 
     async def warm_up(self, row: Row) -> None:
         """Runs the model once on `row`, because the first batch is slow: models allocate memory or load only then."""

@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from prometheus_client import Counter, Gauge
 
 from hmas.contracts.routes import ROUTES, Hearer, Role, Route
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
 from hmas.runtime.security import security_of
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.codec import WireError, decode, encode
@@ -54,7 +54,7 @@ class Bus:
         self._on_connected: list[Callable[[], Awaitable[None]]] = []
         self._connected = asyncio.Event()
         self._closing = False
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
         self.client = Client()
 
     @property
@@ -127,11 +127,11 @@ class Bus:
                 await receive(message)
             except Exception as error:
                 HANDLER_FAILURES.labels(subject).inc()
-                self._told("handler_failed", error, subject=subject)
+                self._log_failure("handler_failed", error, subject=subject)
 
         return guarded
 
-    def _told(self, event: str, error: Exception, **fields: str) -> None:
+    def _log_failure(self, event: str, error: Exception, **fields: str) -> None:
         left_out = self._sparingly.due(f"{event} {type(error).__name__}")
         if left_out is not None:
             log.warning(event, left_out=left_out, exc_info=error, **fields)
@@ -153,7 +153,7 @@ class Bus:
             DROPPED.labels("outbox_full").inc()
         except ValueError as error:  # a number that no field of its message can hold
             DROPPED.labels("not_encodable").inc()
-            self._told("message_not_encodable", error, subject=subject)
+            self._log_failure("message_not_encodable", error, subject=subject)
 
     async def run(self) -> None:
         """Connects, subscribes and sends until cancelled."""
@@ -209,7 +209,7 @@ class Bus:
             try:
                 await callback()
             except Exception as error:
-                self._told("connected_callback_failed", error)
+                self._log_failure("connected_callback_failed", error)
         self._connected.set()
 
     async def _on_error(self, error: Exception) -> None:
@@ -219,7 +219,7 @@ class Bus:
         elif isinstance(error, _LOST):
             log.debug("nats_error", error=repr(error))  # the loss of the connection is logged once, as such
         else:
-            self._told("nats_client_failed", error)
+            self._log_failure("nats_client_failed", error)
 
     async def _on_disconnected(self) -> None:
         CONNECTED.set(0)

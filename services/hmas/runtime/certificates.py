@@ -50,13 +50,13 @@ class CertificateFiles:
             far = self.context(ssl.PROTOCOL_TLS_CLIENT)
             far.check_hostname = False
         try:
-            told = _handshake(near, far)
+            certificate = _handshake(near, far)
         except ssl.SSLCertVerificationError as error:
             signed = f" (its CA: {self.ca})" if self.ca else ""
             raise CertificateRefused(
                 f"the certificate {self.cert} is refused: {error.verify_message}{signed}"
             ) from None
-        return ssl.cert_time_to_seconds(str(told["notAfter"]))
+        return ssl.cert_time_to_seconds(str(certificate["notAfter"]))
 
     def context(self, protocol: int) -> ssl.SSLContext:
         """Returns a context with the certificate and, with a CA, asks the peer for one of the same CA. Raises

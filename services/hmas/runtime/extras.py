@@ -4,14 +4,15 @@ gives advice on what to install instead of a traceback."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OURS = ("hmas", "hmas_loadgen")
+OURS = ("hmas", "hmas_loadgen", "hmas_lab")
 # The extra that installs a package, for packages that are in one extra only (numpy, for instance, is in several).
 EXTRA_OF = {
     "cryptography": "certificates",
     **dict.fromkeys(("matplotlib", "pyarrow"), "load"),
     **dict.fromkeys(("msgspec", "zmq"), "kv-events"),
-    **dict.fromkeys(("openai", "river"), "meta"),
-    **dict.fromkeys(("catboost", "onnx", "pandas", "peft", "scipy", "sklearn", "torch", "transformers"), "train"),
+    "openai": "meta",
+    "scipy": "plan",
+    **dict.fromkeys(("peft", "torch", "transformers"), "generative"),
 }
 
 

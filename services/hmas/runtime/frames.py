@@ -1,6 +1,6 @@
 """The connection between a gateway and a worker: protobuf frames, each after its length, over a Unix socket or TCP.
 
-A connection is a pipe that may break at any time; what it carried is told again by whoever owns it. It closes itself if
+A connection is a pipe that may break at any time; what it carried is sent again by its owner. It closes itself if
 the peer is silent, or if this process finds that it has not read for as long itself (it was stopped meanwhile): stale
 frames are never acted upon. The Unix sockets are Linux's abstract ones, which need no file; each side asks the kernel
 for the user of the other one, and talks to processes of its own user only.
@@ -25,12 +25,13 @@ log = structlog.get_logger()
 LENGTH_BYTES = 4
 PING = bytes(LENGTH_BYTES)  # a frame of length 0
 PING_S = 0.25
-LAZY_S = 0.05  # so long a frame waits for company, if nothing in it is urgent
+LAZY_S = 0.05  # how long a frame without anything urgent waits for others to be sent with it
 MAX_FRAME_BYTES = 32 * 2**20
 MAX_HELLO_BYTES = 65_536
 MAX_UNSENT_BYTES = 32 * 2**20  # a peer that reads more slowly than that is cut off
 MAX_OPERATIONS = 512  # in one frame, so that a long snapshot does not hold up what else the receiver reads
 CONNECT_TIMEOUT_S = 3.0
+HANDSHAKE_S = 3.0  # of TLS
 
 
 class FrameSink(Protocol):
@@ -194,7 +195,10 @@ class FrameListener:
 
     async def start(self, host: str, port: int) -> int:
         """Listens at `host` and `port` and returns the port. Raises OSError if it is taken."""
-        server = await asyncio.get_running_loop().create_server(self._connection, host, port, ssl=self._tls)
+        within_s = None if self._tls is None else HANDSHAKE_S
+        server = await asyncio.get_running_loop().create_server(
+            self._connection, host, port, ssl=self._tls, ssl_handshake_timeout=within_s
+        )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 

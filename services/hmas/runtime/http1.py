@@ -54,7 +54,8 @@ _SENT = (b"", b"")
 
 
 class HttpExchange:
-    """One HTTP request and its answer. `unreached`: no connection to the engine could be made."""
+    """One HTTP request and its answer. `unreached`: no connection to the engine could be made, or it was lost before
+    anything was sent."""
 
     __slots__ = ("aborted", "connection", "reply", "request", "retried", "unreached")
 
@@ -149,6 +150,9 @@ class HttpPool:
         except OSError as error:
             self._fail_connect(exchange, f"could not connect to the engine: {error.strerror or error}")
             return
+        except UnicodeError as error:  # of a host's name with a label that is empty or too long
+            self._fail_connect(exchange, f"could not connect to the engine: its host cannot be a name: {error}")
+            return
         if exchange.aborted:
             self.released(connection)
         else:
@@ -156,7 +160,7 @@ class HttpPool:
 
     def _fail_connect(self, exchange: HttpExchange, reason: str) -> None:
         self._connecting.discard(asyncio.current_task())  # its place is free for the next
-        exchange.unreached = True
+        exchange.unreached = not exchange.retried  # the engine may have read a retried one before it died
         if not exchange.aborted:
             exchange.reply.on_failure(reason)
         self._serve_waiting()
@@ -236,6 +240,7 @@ class _Connection(asyncio.Protocol):
 
     def start(self, exchange: HttpExchange) -> None:
         if self._transport is None:
+            exchange.unreached = not exchange.retried  # a retried one had been written to another connection
             exchange.reply.on_failure("the engine closed the connection before the request was sent")
             return
         self._exchange = exchange
@@ -264,10 +269,14 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"the engine's answer is not valid HTTP: {error}")
-            return
+            if not self._complete:
+                self._fail(f"the engine's answer is not valid HTTP: {error}")
+                return
+            self._keep_alive = False  # something follows the whole answer that nobody asked for
         bodies = self._bodies
-        if bodies:
+        if self._exchange is not exchange:
+            bodies.clear()  # its reply gave the request up at the head
+        elif bodies:
             data = bodies[0] if len(bodies) == 1 else b"".join(bodies)
             bodies.clear()
             self._between = 0
@@ -311,6 +320,10 @@ class _Connection(asyncio.Protocol):
             exchange.reply.on_failure(reason)
 
     # --- httptools -----------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            raise ValueError("a second answer to one request")  # the parser reads no further
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if name.lower() in (b"content-length", b"transfer-encoding"):

@@ -65,7 +65,7 @@ def encode_lease(holder: str, epoch: int) -> bytes:
 
 
 def decode_lease(key: str, value: bytes) -> tuple[str, int]:
-    """Returns holder and epoch of a lease; no holder and epoch 0 if the bytes are no lease that this mesh writes."""
+    """Returns holder and epoch of a lease; no holder and epoch 0 if the bytes are not a lease that this mesh writes."""
     try:
         lease = observe_pb2.Lease.FromString(value)
     except DecodeError:

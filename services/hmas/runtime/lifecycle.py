@@ -13,22 +13,25 @@ import uvloop
 from pydantic import ValidationError
 
 from hmas.runtime.extras import CannotStart
+from hmas.runtime.faulty_settings import unusable_file, wrong_settings
 from hmas.runtime.ids import instance_name
 from hmas.runtime.logs import configure_logs
+from hmas.runtime.open_files import raise_open_files
 from hmas.runtime.security import security_of
 from hmas.runtime.settings import RuntimeSettings, wrong_variables
 
 log = structlog.get_logger()
 
 GC_THRESHOLDS = (20_000, 20, 50)  # requests leave few cycles; the default of 700 would scan live objects all the time
-MAX_TOLD = 40  # a wrong value of a setting is repeated in the message up to this length, in characters
 
 
 class StopSignal:
-    """Tells a service to stop. It is set by SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Tells a service to stop. It is set by SIGTERM or SIGINT; a second signal ends the process at once, whatever its
+    tasks do."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self.started = False  # the service has all that it needs, and its tasks run
 
     def install(self) -> None:
         loop = asyncio.get_running_loop()
@@ -37,7 +40,7 @@ class StopSignal:
 
     def _on_signal(self, number: int) -> None:
         if self._event.is_set():
-            sys.exit(128 + number)
+            os._exit(128 + number)  # SystemExit would wait in `run_until` for tasks that do not end
         self._event.set()
         log.info("stopping", signal=signal.Signals(number).name)
 
@@ -65,6 +68,7 @@ async def run_until(
         if drain is not None:
             await drain()
 
+    stop.started = True
     tasks = [asyncio.create_task(coro) for coro in (*coros, stopped())]
     ended: set[asyncio.Task[None]] = set()
     try:
@@ -112,26 +116,23 @@ def run_service(
     """Reads the settings from the environment and runs `main(settings, instance, stop)` until it returns.
 
     `main` runs its tasks under `run_until` and drains. An error that an operator can fix (a wrong setting, CannotStart,
-    OSError) ends the process with one line on stderr and the status EX_CONFIG.
+    or an OSError before the tasks run) ends the process with one line on stderr and the status EX_CONFIG; any other
+    error is raised.
     """
+    raise_open_files()
     try:
-        _run(service, settings_class(), main)
-    except ValidationError as error:
-        _refuse(service, wrong_settings(error))
-    except (CannotStart, OSError) as error:
+        _run(service, _read(settings_class), main)
+    except CannotStart as error:
         _refuse(service, str(error))
 
 
-def wrong_settings(error: ValidationError) -> str:
-    """Returns one line that names the environment variables whose values are not valid, and says why."""
-    found = []
-    for fault in error.errors(include_url=False, include_context=False):
-        variable = f"HMAS_{fault['loc'][0]}".upper() if fault["loc"] else "settings"
-        inner = "".join(f"[{part}]" for part in fault["loc"][1:])
-        told = isinstance(fault["input"], str) and len(fault["input"]) <= MAX_TOLD
-        given = f", not {fault['input']!r}" if told else ""
-        found.append(f"{variable}{inner}: {' '.join(fault['msg'].split())}{given}")
-    return "; ".join(found)
+def _read(settings_class: type[Settings]) -> Settings:
+    try:
+        return settings_class()
+    except ValidationError as error:
+        raise CannotStart(wrong_settings(error)) from error
+    except OSError as error:
+        raise CannotStart(unusable_file(error, None)) from error
 
 
 def _refuse(service: str, reason: str) -> NoReturn:
@@ -150,8 +151,13 @@ def _run(service: str, settings: Settings, main: Callable[[Settings, str, StopSi
         log.info("starting")
         for variable, advice in wrong_variables(os.environ, service).items():
             log.warning("unknown_setting", variable=variable, advice=advice)
-        async with security_of(settings).kept_fresh():
-            await main(settings, instance, stop)
+        try:
+            async with security_of(settings).kept_fresh():
+                await main(settings, instance, stop)
+        except OSError as error:
+            if stop.started:
+                raise
+            raise CannotStart(unusable_file(error, settings) or type(error).__name__) from error
         log.info("stopped")
 
     uvloop.run(body())

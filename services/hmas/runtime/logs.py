@@ -12,13 +12,15 @@ from typing import Any
 import structlog
 from prometheus_client import Counter
 
+from hmas.runtime.harmless_text import harmless_lines
+
 DROPPED = Counter("hmas_log_lines_dropped_total", "Log lines that stderr did not take: its disk was full, for instance")
 MOST_BYTES = 32 * 2**20  # of a log file that nobody empties, because the supervisor that does so stands still
 
 
 class LogStream:
     """Writes log lines to a file descriptor, and drops and counts those that it does not take: no service may end, or
-    stand still, because of its log.
+    stand still, because of its log. Names of others that are logged steer no terminal.
 
     `most_bytes`: if the descriptor is a file of at least this size, its lines are dropped too.
     """
@@ -26,12 +28,13 @@ class LogStream:
     def __init__(self, fd: int, most_bytes: float = inf) -> None:
         self._fd = fd
         self._most_bytes = most_bytes
+        self._coloured = os.isatty(fd)
 
     def write(self, text: str) -> int:
         try:
             if self._most_bytes < inf and os.fstat(self._fd).st_size >= self._most_bytes:
                 raise OSError("the log file is too large")
-            data = text.encode("utf-8", "backslashreplace")
+            data = harmless_lines(text, coloured=self._coloured).encode("utf-8", "backslashreplace")
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError:
@@ -42,7 +45,7 @@ class LogStream:
         """Does nothing: lines are not buffered."""
 
 
-class Sparingly:
+class LogRateLimit:
     """Bounds how often lines of one kind are logged, so that a peer that sends nonsense cannot fill a disk.
 
     The kinds must be few: names of classes, for instance, not of peers.

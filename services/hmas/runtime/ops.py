@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
@@ -11,6 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hmas.runtime.connections import FOR_OPERATORS, guarded
+from hmas.runtime.tls_handshakes import TlsHandshakes
 
 OPEN_PATHS = ("/health", "/ready")  # what orchestrators ask for
 
@@ -67,6 +71,12 @@ class HttpServer:
     async def start(self) -> int:
         """Begins to serve in the background and returns the port. Raises OSError if the port is taken."""
         config = self._server.config
+        config.load()
+        if config.ssl is not None:  # the protocols themselves do the handshake, within bounds
+            protocol: Any = config.http_protocol_class
+            most, limit_s = protocol.bounds.max_connections, protocol.bounds.head_timeout_s
+            made: Any = TlsHandshakes(protocol, config.ssl, most=most, limit_s=limit_s)
+            config.http_protocol_class, config.ssl = made, None
         sock = config.bind_socket()
         # uvicorn's `serve` installs signal handlers; `_serve` does the same without them.
         self._task = asyncio.create_task(self._server._serve(sockets=[sock]))
@@ -97,5 +107,8 @@ def ops_server(
     pages = ops_app(ready, more)
     app: ASGIApp = TokenGuard(pages, token) if token else pages
     return HttpServer(
-        uvicorn.Config(app, host=host, port=port, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-    )
+        uvicorn.Config(
+            app, host=host, port=port, http=guarded(FOR_OPERATORS), ws="none", log_config=None,
+            access_log=False, timeout_graceful_shutdown=1,
+        )
+    )  # fmt: skip

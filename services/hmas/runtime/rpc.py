@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
+from hmas.runtime.open_files import open_files
 from hmas.runtime.security import OPEN, MeshSecurity, MeshTls
 from hmas.wire.codec import MALFORMED
 from hmas.wire.handshake import ADVICE
@@ -19,6 +20,9 @@ from hmas.wire.handshake import ADVICE
 MAX_MESSAGE_BYTES = 32 * 2**20  # more than a frame with the largest request body that a gateway accepts
 
 MAX_CALLS = 1024  # at a time; more are refused
+MAX_CONNECTIONS = 4096  # at most a quarter of the open files
+HANDSHAKE_S = 3.0  # time until a connection speaks gRPC, after TLS where there is
+IDLE_S = 60.0  # how long a connection without calls is kept
 _HEALTH = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"  # orchestrators ask without a secret
 
 _OPTIONS: list[tuple[str, int]] = [
@@ -29,6 +33,26 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
+
+
+def listening_options() -> list[tuple[str, int]]:
+    """Returns the options of every server: bounds of its connections, which gRPC otherwise takes without end and gives
+    two minutes to begin. The headers of a call are bounded by gRPC itself, to 16 KiB."""
+    return [
+        ("grpc.max_allowed_incoming_connections", min(MAX_CONNECTIONS, open_files() // 4)),
+        ("grpc.server_handshake_timeout_ms", round(HANDSHAKE_S * 1000)),
+        ("grpc.max_connection_idle_ms", round(IDLE_S * 1000)),
+        ("grpc.so_reuseport", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ]
+
+
+class AskedHealth(health.aio.HealthServicer):  # type: ignore[misc]
+    """Answers those who ask for a service's health. Nobody may watch it: that is a stream without end, which needs no
+    secret and takes the place of a call."""
+
+    async def Watch(self, request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "ask with Check, as often as you need")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +68,7 @@ class _Guard(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def __init__(self, security: MeshSecurity) -> None:
         self._token = b"" if security.secret is None else f"Bearer {security.secret.token}".encode()
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -98,12 +122,12 @@ class RpcServer:
     """A grpc.aio server. Servicers must be added to `server` before `start`."""
 
     def __init__(self, security: MeshSecurity = OPEN) -> None:
-        options = [*_OPTIONS, ("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5_000)]
+        options = [*_OPTIONS, *listening_options()]
         self._security = security
         self.server = grpc.aio.server(
             options=options, interceptors=[_Guard(security)], maximum_concurrent_rpcs=MAX_CALLS
         )
-        self._health = health.aio.HealthServicer()
+        self._health = AskedHealth()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
 
     async def start(self, host: str, port: int, services: Sequence[str]) -> int:

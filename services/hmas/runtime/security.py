@@ -43,11 +43,11 @@ class MeshSecurity:
     tls: MeshTls | None = None
 
     def check_host(self, variable: str, host: str) -> None:
-        """Raises CannotStart if a port would listen beyond this machine for whoever comes."""
+        """Raises CannotStart if a port would listen beyond this machine without a check of who connects."""
         if self.secret is None and self.tls is None and not on_loopback(host):
             raise CannotStart(
-                f"{variable}={host} would let in whoever reaches this port: set HMAS_MESH_SECRET_FILE to a file with a "
-                "secret that all services of the mesh have, or listen on 127.0.0.1"
+                f"{variable}={host} would let in everybody who reaches this port: set HMAS_MESH_SECRET_FILE to a file "
+                "with a secret that all services of the mesh have, or listen on 127.0.0.1"
             )
 
     def call_metadata(self) -> tuple[tuple[str, str], ...]:

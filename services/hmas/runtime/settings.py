@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.setting_names import SETTINGS
 
 Mode = Literal["schedule", "observe"]
@@ -69,14 +70,30 @@ class RuntimeSettings(BaseSettings):
     drain_grace_s: float = Field(20.0, ge=0, description="Seconds that accepted requests may still take after SIGTERM")
 
     def ops_token(self) -> str:
-        """Returns the token in `ops_token_file`, empty if that is unset. Raises OSError if it cannot be read."""
-        return self.ops_token_file.read_text().strip() if self.ops_token_file is not None else ""
+        """Returns the token in `ops_token_file`, empty if that is unset. Raises as `token_in`."""
+        return token_in(self.ops_token_file)
 
     def nats_password(self) -> SecretStr | None:
         """Returns the password in `nats_password_file`, None if that is unset. Raises OSError if it cannot be read."""
         if self.nats_password_file is None:
             return None
         return SecretStr(self.nats_password_file.read_text().strip())
+
+
+MAX_TOKEN_CHARS = 300
+
+
+def token_in(file: Path | None) -> str:
+    """Returns the token in a file, empty for None. Raises CannotStart if the file is empty, because it was meant to
+    guard something, or longer than a token may be, and OSError if it cannot be read."""
+    if file is None:
+        return ""
+    token = file.read_text().strip()
+    if not token:
+        raise CannotStart(f"{file} is empty: put a token of 32 random characters or more into it")
+    if len(token) > MAX_TOKEN_CHARS:
+        raise CannotStart(f"{file} has {len(token)} characters: put a token of at most {MAX_TOKEN_CHARS} into it")
+    return token
 
 
 # Settings that were there before, and what to do now.
@@ -115,5 +132,5 @@ def wrong_variables(environ: Mapping[str, str], service: str = "") -> dict[str, 
             wrong[spelt] = f"it was removed: {REMOVED[name]}"
         elif name not in known:
             nearest = get_close_matches(name, known, 1)
-            wrong[spelt] = "no setting is called so" + (f": did you mean {nearest[0]}?" if nearest else "")
+            wrong[spelt] = "there is no such setting" + (f": did you mean {nearest[0]}?" if nearest else "")
     return wrong

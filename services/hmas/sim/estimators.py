@@ -130,14 +130,14 @@ class BackendEstimator:
 
 class ProfileCosts:
     """Costs from the emulated engines' own cost models, as a model without error would predict them: the request runs
-    beside half as many others as an engine takes, whose contexts are as long as its prompt. `profiles` are those of the
-    pools, by name; a query names what a pool's engines are, or the pool where that is not known."""
+    beside half as many others as an engine takes, whose contexts are as long as its prompt. `profiles` are those of
+    each pool, by its name, the usual one first; a query names a kind of engine, or the pool where no model is told."""
 
     version = "engine"
 
-    def __init__(self, profiles: Mapping[str, EngineProfile]) -> None:
-        named = {(profile.model or pool, profile.hardware): profile for pool, profile in profiles.items()}
-        self._profiles = {(pool, ""): profile for pool, profile in profiles.items()} | named
+    def __init__(self, profiles: Mapping[str, Sequence[EngineProfile]]) -> None:
+        named = {(each.model or pool, each.hardware): each for pool, own in profiles.items() for each in own}
+        self._profiles = {(pool, ""): own[0] for pool, own in profiles.items()} | named
 
     def predict(self, queries: Sequence[CostQuery]) -> list[Cost]:
         return [self._cost(query) for query in queries]
@@ -158,7 +158,7 @@ def linear_costs() -> LinearCostModel:
 _shipped_costs = cache(shipped)
 
 
-def cost_model(kind: str, profiles: Mapping[str, EngineProfile]) -> CostModel:
+def cost_model(kind: str, profiles: Mapping[str, Sequence[EngineProfile]]) -> CostModel:
     """Returns the cost model of that name: shipped, linear or engine, which needs the `profiles` of the pools by name.
     Raises ValueError for another name."""
     if kind == "shipped":

@@ -1,8 +1,7 @@
 """Faults of a simulated mesh, as data."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 
 class FaultKind(StrEnum):
@@ -56,18 +55,3 @@ class Fault:
             raise ValueError(f"delay_s belongs to a fault of kind delay, not to {self.kind} of {self.target}")
         if not self.factor > 0.0 or (self.factor != 1.0) is not (self.kind is FaultKind.SLOW):
             raise ValueError(f"factor belongs to a fault of kind slow, not to {self.kind} of {self.target}")
-
-
-def fault_of(body: dict[str, Any]) -> Fault:
-    """Reads a fault from the keys of a YAML mapping. Raises ValueError that says what to correct."""
-    if unknown := set(body) - {f.name for f in fields(Fault)}:
-        raise ValueError(f"unknown keys {', '.join(sorted(unknown))} for a fault")
-    until_s = body.get("until_s")
-    return Fault(
-        at_s=float(body["at_s"]),
-        kind=FaultKind(body["kind"]),
-        target=str(body["target"]),
-        until_s=None if until_s is None else float(until_s),
-        delay_s=float(body.get("delay_s", 0.0)),
-        factor=float(body.get("factor", 1.0)),
-    )

@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Protocol
 
-from hmas.sim.endpoint import SimEndpoint
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.heap import EventHeap
-from hmas.sim.process import SimProcess
-from hmas.sim.stream import SimStream
+from hmas.sim.processes.endpoint import SimEndpoint
+from hmas.sim.processes.heap import EventHeap
+from hmas.sim.processes.process import SimProcess
+from hmas.sim.processes.stream import SimStream
 
 Act = Callable[[], object]
 

@@ -4,6 +4,8 @@ shows how a selector that must be asked works with its latency; it says nothing 
 """
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hmas.contracts.control import TopologyName
@@ -22,8 +24,16 @@ def answer(ask: AskSelector) -> str:
     """Returns the script's answer, as JSON text, to one question of the meta agent."""
     state = json.loads(build_messages(ask.view, ask.current, ask.hints)[-1]["content"])
     topology, reason = _choose(state["view"], state["current"]["topology"])
-    hints = {"lane_gate_s": None, "fast_weight": None, "quantum_tokens": None}
+    hints = {"lane_gate_s": None, "fast_weight": None}
     return json.dumps({"topology": topology, "reason": reason, "bypass": False, "hints": hints})
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedModel:
+    """What answers the questions of a simulated meta controller: `answer` as text, `answer_s` seconds later."""
+
+    answer: Callable[[AskSelector], str] = answer
+    answer_s: float = ANSWER_S
 
 
 def _choose(view: dict[str, Any], current: str) -> tuple[str, str]:

@@ -1,19 +1,26 @@
 """The configuration of a simulated mesh."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hmas import entry_points
 from hmas.contracts.cadences import SIMULATED, Cadences
 from hmas.contracts.control import Hints, Split, TopologyName
 from hmas.engine.core.profile import EngineProfile
-from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
+from hmas.entry_points import with_plugins
 from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.questions.cognition_queue import CognitionQueueConfig
 from hmas.meta.agent.config import MetaConfig
+from hmas.meta.agent.selectors.table import SELECTORS, MakeSelector
 from hmas.perception.agent.agent import CPU_SHARE
 from hmas.qos.agent.config import QosConfig
+from hmas.sim.engine_changes import EngineChange
 from hmas.sim.faults import Fault
+from hmas.sim.scripted_llm import SimulatedModel
 from hmas.sim.times import ModelTimes, measured_times
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
+from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 
 POOL = "model"
 PLUGIN_CHUNK_TOKENS = 2560  # the same as the largest chunk of the simulated Niyama
@@ -66,10 +73,15 @@ class MeshSetup:
       numbered over all pools.
     - `gateways` is their number (g0, g1 ...); requests go to them in turn, to each as often as its number in
       `gateway_weights` says (once, if that is empty). A dead gateway gets none.
+    - `changes` let engines of the pools join and leave at their instants.
     - `faults` happen at their instants. A stream closes after `silence_s` of silence, and a gateway dials a worker
       every `redial_s` while the stream is closed. An engine that answers no sample for `engine_lost_s` counts as down.
       All in s.
+    - `topologies` are those that workers have, `selectors` those that meta's configuration may name: the built-in ones
+      and those of installed packages. `language_model` answers what the selector `llm` asks.
     - `plugin` true gives the engines H-MAS's scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
+
+    Raises ValueError if the pin names no topology.
     """
 
     name: str = "hmas"
@@ -85,6 +97,7 @@ class MeshSetup:
     pools: tuple[PoolSetup, ...] = ()
     gateways: int = 1
     gateway_weights: tuple[int, ...] = ()
+    changes: tuple[EngineChange, ...] = ()
     faults: tuple[Fault, ...] = ()
     silence_s: float = 2.0
     redial_s: float = 0.25
@@ -100,7 +113,18 @@ class MeshSetup:
     gateway_config: GatewayConfig = field(default_factory=lambda: GatewayConfig(gateway="g0"))
     qos_config: QosConfig = field(default_factory=QosConfig)
     meta_config: MetaConfig = field(default_factory=MetaConfig)
+    topologies: Mapping[str, MakeTopology] = field(
+        default_factory=lambda: with_plugins(entry_points.TOPOLOGIES, TOPOLOGIES), hash=False
+    )
+    selectors: Mapping[str, MakeSelector] = field(
+        default_factory=lambda: with_plugins(entry_points.SELECTORS, SELECTORS), hash=False
+    )
+    language_model: SimulatedModel = field(default_factory=SimulatedModel)
     statera_config: StateraConfig = field(default_factory=StateraConfig)
     worker_config: WorkerConfig = field(
         default_factory=lambda: WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL)
     )
+
+    def __post_init__(self) -> None:
+        if self.pin is not None and self.pin not in self.topologies:
+            raise ValueError(f"the pin {self.pin} is not a topology: use one of {', '.join(self.topologies)}")

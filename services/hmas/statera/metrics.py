@@ -3,12 +3,14 @@
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge
 
 from hmas.contracts.control import ControlTuple
+from hmas.runtime.series import NamedSeries
 
 
 class StateraMetrics:
     """Shows the last control tuple of each worker as Prometheus gauges."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._series = NamedSeries()
         labels = ["worker", "engine"]
         self._n_run = Gauge("hmas_statera_n_run", "Concurrency set-point N_run", labels, registry=registry)
         self._u_high = Gauge("hmas_statera_u_high", "Upper edge of the utilisation band", labels, registry=registry)
@@ -23,10 +25,13 @@ class StateraMetrics:
         )
 
     def show(self, control: ControlTuple) -> None:
-        self._frozen.labels(control.worker).set(control.frozen)
+        worker = control.worker
+        self._series.forget(worker)  # its engines may be others now
+        self._series.of(worker, self._frozen, worker).set(control.frozen)
         for engine in control.engines:
-            self._n_run.labels(control.worker, engine.engine).set(engine.n_run)
-            self._u_high.labels(control.worker, engine.engine).set(engine.u_high)
+            self._series.of(worker, self._n_run, worker, engine.engine).set(engine.n_run)
+            self._series.of(worker, self._u_high, worker, engine.engine).set(engine.u_high)
         for table in control.fence.tables:
             for bucket in table.buckets:
-                self._factor.labels(control.worker, table.version, str(bucket.prompt_upto)).set(bucket.factor)
+                labels = (worker, table.version, str(bucket.prompt_upto))
+                self._series.of(worker, self._factor, *labels).set(bucket.factor)

@@ -4,9 +4,7 @@ from pydantic import Field
 
 from hmas.contracts.control import MAX_VALID_FOR_S
 from hmas.runtime.settings import RuntimeSettings
-from hmas.statera.agent.config import BandConfig, FenceConfig, NRunRule, SeekerConfig, StateraConfig
-
-_SEEKER = SeekerConfig()
+from hmas.statera.agent.config import FenceConfig, NRunConfig, NRunRule, StateraConfig
 
 
 class StateraSettings(RuntimeSettings):
@@ -27,33 +25,23 @@ class StateraSettings(RuntimeSettings):
     )
     n_run_rule: NRunRule = Field(
         NRunRule.STEP,
-        description="What limits the requests that run in an engine. engine: its own limit. step: that, and no more "
-        "than a step has time for within the TPOT SLO that is worth keeping. "
-        "band: a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2 (docs/results/regulator.md)",
+        description="What limits the requests that run in an engine. With engine it is the engine's own limit. With "
+        "step no more run, besides, than a step has time for within the TPOT SLO that is worth keeping. With band it "
+        "is a loop on utilisation, beside another on B_token, as in H-MAS Algorithm 2 (docs/results/regulator.md)",
     )
     outer_unconditional: bool = Field(
         False,
         description="With n_run_rule band, move N_run even while B_token is not at its bound, as Algorithm 2 is "
         "printed",
     )
-    u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band at the start")
+    u_high: float = Field(0.95, gt=0.1, le=1.5, description="Upper edge of the utilisation band")
     band_width: float = Field(0.1, gt=0, lt=1, description="Upper minus lower edge of the utilisation band")
-    seek_band: bool = Field(
-        False,
-        description="With n_run_rule band, move the utilisation band to where goodput is highest, by small trials; it "
-        "has made no difference beyond chance (docs/results/regulator.md)",
-    )
 
     def statera_config(self) -> StateraConfig:
-        seeker = SeekerConfig(
-            start=self.u_high,
-            lowest=min(_SEEKER.lowest, self.u_high),
-            highest=max(_SEEKER.highest, self.u_high),
-            width=self.band_width,
-            enabled=self.seek_band,
-        )
-        band = BandConfig(
+        band = NRunConfig(
             rule=self.n_run_rule,
+            u_high=self.u_high,
+            width=self.band_width,
             n_min=self.n_min,
             min_prefill_chunk=self.min_prefill_chunk,
             unconditional=self.outer_unconditional,
@@ -61,6 +49,5 @@ class StateraSettings(RuntimeSettings):
         return StateraConfig(
             fence=FenceConfig(epsilon=self.fence_epsilon),
             band=band,
-            seeker=seeker,
             valid_for_s=self.tuple_valid_for_s,
         )

@@ -15,13 +15,27 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from google.protobuf.message import DecodeError, Message
 from prometheus_client import Counter
 
-from hmas.contracts import control, execution, job, past, queue, registry, request, telemetry, use, views
+from hmas.contracts import (
+    control,
+    engine_kind,
+    execution,
+    job,
+    past,
+    pool_plan,
+    queue,
+    registry,
+    request,
+    telemetry,
+    use,
+    views,
+)
 from hmas.wire.limits import condition, is_allowed, offence
 from hmas.wire.v1 import (
     control_pb2,
     execution_pb2,
     observe_pb2,
     past_pb2,
+    pool_plan_pb2,
     registry_pb2,
     telemetry_pb2,
     types_pb2,
@@ -34,26 +48,28 @@ T = TypeVar("T")
 
 MALFORMED = Counter("hmas_wire_malformed_total", "Messages received that were not valid, so were dropped", ["message"])
 MAX_ERROR_CHARS = 300
-MAX_BATCH = 4096  # requests in one call of perception or prediction
+MAX_BATCH = 4096  # requests, or requests times kinds of engines, in one call of perception or prediction
 
 
 class WireError(ValueError):
-    """Received bytes cannot be decoded: they are no message of the expected type, or a value is not allowed
+    """Received bytes cannot be decoded: they are not a message of the expected type, or a value is not allowed
     (`hmas.wire.limits`)."""
 
 
 _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] = (
     (job, types_pb2, ("PrefixChain", "JobFacts")),
-    (request, types_pb2, ("Slo", "Tags", "Cost", "Annotation", "Request")),
+    (engine_kind, types_pb2, ("EngineKind",)),
+    (request, types_pb2, ("Slo", "Tags", "Cost", "KindCost", "Annotation", "Request")),
     (control, types_pb2, ("Hints", "EngineClass", "Layout")),
     (
         control,
         control_pb2,
         (
-            "Split", "TopologyDecision", "StepTime", "EngineControl", "FenceBucket", "FenceTable", "Fence",
-            "ControlTuple", "Pin", "AuditRecord",
+            "Split", "TopologyDecision", "LayoutDecision", "StepTime", "EngineControl", "FenceBucket", "FenceTable",
+            "Fence", "ControlTuple", "Pin", "AuditRecord",
         ),
     ),
+    (pool_plan, pool_plan_pb2, ("Group", "PoolPlan", "PlanStep", "ExpectedShare", "PlanDecision")),
     (
         telemetry,
         telemetry_pb2,
@@ -66,8 +82,8 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     (use, use_pb2, ("TenantUse", "ToldPromise", "HeldPrefixes", "ToldStage", "UseReport")),
     (past, past_pb2, ("PastBlock", "PastQuery", "PastReply")),
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
-    (job, observe_pb2, ("JobRow", "JobsTold")),
-    (queue, observe_pb2, ("QueueAsked", "QueuedRow", "QueueOrder", "QueueTold")),
+    (job, observe_pb2, ("JobRow", "JobsReply")),
+    (queue, observe_pb2, ("QueueQuery", "QueuedRow", "QueueOrder", "QueueReply")),
     (
         execution,
         execution_pb2,

@@ -3,7 +3,8 @@
 The gateway's hello brings a nonce; the worker's hello brings another one and the worker's proof; the gateway's second
 hello brings the gateway's proof. A proof is an HMAC over both hellos, and over who made it, so that none can be sent
 back to its maker or used on another connection. Neither side believes a message before it has seen the other's proof.
-Whoever can change what travels can still take over a connection after its proofs: between hosts, TLS prevents that.
+An attacker who can change what travels can still take over a connection after its proofs: between hosts, TLS prevents
+that.
 """
 
 import hmac
@@ -40,8 +41,8 @@ class MeshSecret:
     def proof(self, purpose: str, *parts: bytes) -> bytes:
         """Returns an HMAC-SHA256 over `purpose` and `parts`, each with its length, so that no two lists of parts are
         alike."""
-        told = b"".join(len(part).to_bytes(4) + part for part in (purpose.encode(), *parts))
-        return hmac.digest(self._key, told, "sha256")
+        message = b"".join(len(part).to_bytes(4) + part for part in (purpose.encode(), *parts))
+        return hmac.digest(self._key, message, "sha256")
 
     @property
     def token(self) -> str:
@@ -101,7 +102,7 @@ class Handshake:
 
     def _proof(self, side: Side) -> bytes:
         assert self._secret is not None
-        told = []
+        parts = []
         for hello in (self._hellos[Side.GATEWAY], self._hellos[Side.WORKER]):
-            told += [hello.sender.encode(), hello.incarnation.encode(), b"%d" % hello.wire_version, hello.nonce]
-        return self._secret.proof(f"hmas stream 1, {side}", *told)
+            parts += [hello.sender.encode(), hello.incarnation.encode(), b"%d" % hello.wire_version, hello.nonce]
+        return self._secret.proof(f"hmas stream 1, {side}", *parts)

@@ -12,8 +12,10 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hmas.contracts.control import MAX_CUTS, MAX_EPOCH, MAX_VALID_FOR_S, EngineControl, FenceTable, Hints, Layout, Split
+from hmas.contracts.engine_kind import MAX_KINDS
 from hmas.contracts.execution import Progress
 from hmas.contracts.job import PrefixChain
+from hmas.contracts.request import Annotation
 from hmas.contracts.use import HeldPrefixes
 from hmas.contracts.views import MAX_VIEW_CHARS
 
@@ -87,6 +89,7 @@ RANGES: Mapping[str, Range] = {
     "fast_slots": Range(0.0, 1.0, above=True),
     "quantum_tokens": Range(1, MAX_COUNT),
     "ttft_slo_s": Range(0.0, 1e9, above=True),
+    "needed_tpot_s": Range(0.0, 1e9),
     "tpot_slo_s": Range(0.0, 1e9, above=True),
     "Slo.ttft_s": Range(0.0, 1e9, above=True),
     "Slo.tpot_s": Range(0.0, 1e9, above=True),
@@ -103,6 +106,11 @@ RANGES: Mapping[str, Range] = {
     "tokens_left": SIGNED,
     "predicted_gain": Range(-1.0, 1.0),
     "observed_gain": Range(-1.0, 1.0),
+    "ExpectedShare.share": Range(0.0, 1.0),
+    "ExpectedShare.low": Range(-1.0, 1.0),
+    "ExpectedShare.high": Range(0.0, 2.0),
+    "ExpectedShare.before": Range(0.0, 1.0),
+    "PlanDecision.bound": Range(0.0, 1.0),
     "due_s": DURATION_S,
     "slack_s": SIGNED,
     "JobRow.prompt_tokens": COUNT,  # of all its calls
@@ -141,10 +149,12 @@ TEXTS: Mapping[str, int] = {
 }
 FEW = frozenset({
     "engines", "aliases", "paths", "adapters", "buckets", "tables", "shares", "prompt_histogram", "output_histogram",
-    "tasks", "tenants", "nodes", "ends", "cuts_s", "demands", "paces",
+    "tasks", "tenants", "nodes", "ends", "cuts_s", "demands", "paces", "plans", "groups", "steps", "leaving",
+    "expected", "ordered",
 })  # fmt: skip
 # What the fields of one message must be to one another, in words and as a Python expression of the message `v`.
 RELATIONS: Mapping[type, tuple[str, str]] = {
+    Annotation: (f"1 to {MAX_KINDS} costs", f"1 <= len(v.costs) <= {MAX_KINDS}"),
     EngineControl: ("b_min <= b_max and u_low <= u_high", "v.b_min <= v.b_max and v.u_low <= v.u_high"),
     Hints: ("alpha_low <= alpha_high", "v.alpha_low <= v.alpha_high"),
     Split: (

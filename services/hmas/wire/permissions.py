@@ -101,12 +101,6 @@ def _key_pattern(key: Key) -> str:
 USERS: tuple[NatsUser, ...] = (*(_user(role.value, (role,)) for role in SERVICES), _user(OPERATOR, _COMMANDS))
 
 
-def server_tls(cert: str, key: str, ca: str) -> dict[str, Any]:
-    """Returns the part `tls` of NATS's configuration: every client shows a certificate of the CA, and speaks TLS from
-    its first byte."""
-    return {"cert_file": cert, "key_file": key, "ca_file": ca, "verify": True, "handshake_first": True}
-
-
 def authorization(passwords: Mapping[str, str]) -> dict[str, Any]:
     """Returns the part `authorization` of NATS's configuration: every user with its password and permissions."""
     users = [{"user": user.name, "password": passwords[user.name], "permissions": user.permissions()} for user in USERS]

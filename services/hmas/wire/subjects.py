@@ -8,7 +8,7 @@ from urllib.parse import quote
 from hmas.contracts.routes import ROUTES, Role, Route
 
 PREFIX = "hmas.v1"
-CONTROL_BUCKET = "hmas_control"  # last topology and tuple, pins
+CONTROL_BUCKET = "hmas_control"  # last topology, layout, plan and tuple, pins
 PAST_BUCKET = "hmas_past"  # blocks of past requests
 LEASE_BUCKET = "hmas_leases"  # in the server's memory: leases
 AUDIT_STREAM = "HMAS_AUDIT"
@@ -35,13 +35,8 @@ def pattern(route: Route, about: str = "*") -> str:
     return f"{PREFIX}.{route.subject}.{about}" if route.about else f"{PREFIX}.{route.subject}"
 
 
-def all_of(message: type) -> str:
-    """Returns the NATS subject, with a wildcard, on which all messages of this type come. Raises KeyError if it has no
-    route."""
-    return pattern(_ROUTES[message])
-
-
 AUDIT = f"{PREFIX}.audit"
+PLAN_KEY = "plan"
 QUERY_WHY = f"{PREFIX}.query.why"
 QUERY_PAST = f"{PREFIX}.query.past"
 QUERY_EFFECTS = f"{PREFIX}.query.effects"
@@ -51,6 +46,10 @@ QUERY_JOBS = f"{PREFIX}.query.jobs"
 
 def topology_key(pool: str) -> str:
     return f"topology.{token(pool)}"
+
+
+def layout_key(pool: str) -> str:
+    return f"layout.{token(pool)}"
 
 
 def tuple_key(worker: str) -> str:
@@ -106,8 +105,8 @@ def _row(route: Route) -> Subject:
 SUBJECTS: tuple[Subject, ...] = (
     *map(_row, ROUTES),
     Subject(QUERY_WHY, "WhyRequest, WhyReply", "`hmas why`, `hmas console`", "gateway", "request-reply"),
-    Subject(QUERY_QUEUE, "QueueAsked, QueueTold", "`hmas console`", "worker", "request-reply, while looked at"),
-    Subject(QUERY_JOBS, "empty, JobsTold", "`hmas jobs`, `hmas console`", "gateway", "request, replies"),
+    Subject(QUERY_QUEUE, "QueueQuery, QueueReply", "`hmas console`", "worker", "request-reply, while looked at"),
+    Subject(QUERY_JOBS, "empty, JobsReply", "`hmas jobs`, `hmas console`", "gateway", "request, replies"),
     Subject(QUERY_PAST, "PastQuery, PastReply", "meta, `hmas whatif`", "qos", "request-reply, block by block"),
     Subject(QUERY_EFFECTS, "EffectsRequest, EffectsReply", "`hmas why --effects`", "all services", "request, replies"),
 )  # fmt: skip
@@ -116,6 +115,9 @@ _READERS = (Role.WORKER, Role.META, Role.STATERA)
 KEYS: tuple[Key, ...] = (
     Key(name="topology", about="pool", value="TopologyDecision", writers=(Role.META,), readers=(Role.WORKER, Role.META),
         when="last value"),
+    Key(name="layout", about="pool", value="LayoutDecision", writers=(Role.META,), readers=(Role.WORKER, Role.META),
+        when="last value"),
+    Key(name=PLAN_KEY, about="", value="PlanDecision", writers=(Role.META,), readers=(Role.META,), when="last value"),
     Key(name="tuple", about="worker", value="ControlTuple", writers=(Role.STATERA,),
         readers=(Role.WORKER, Role.STATERA), when="last value"),
     Key(name="pin", about="pool", value="Pin", writers=(Role.PIN, Role.CONSOLE), readers=(Role.META,),

@@ -1,13 +1,19 @@
 """Starts a worker: `python -m hmas.worker`."""
 
-import random
-import secrets
-
 import structlog
 
-from hmas.contracts.control import ControlTuple, TopologyDecision, TopologyReceived, TupleReceived
+from hmas import entry_points
+from hmas.contracts.control import (
+    ControlTuple,
+    LayoutDecision,
+    LayoutReceived,
+    TopologyDecision,
+    TopologyReceived,
+    TupleReceived,
+)
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import ROUTES, Role
+from hmas.entry_points import with_plugins
 from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
@@ -19,6 +25,8 @@ from hmas.runtime.security import security_of
 from hmas.wire import subjects
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
 from hmas.worker.agent import WorkerAgent
+from hmas.worker.agent.order.topologies import TOPOLOGIES
+from hmas.worker.agent.shadow import ShadowWorker
 from hmas.worker.discovery.engines import DiscoveredEngines
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.observer import GrantObserver
@@ -39,11 +47,14 @@ def _follow(
     async def read_kept() -> None:
         try:
             topology = await bucket.read(TopologyDecision, subjects.topology_key(pool))
+            layout = await bucket.read(LayoutDecision, subjects.layout_key(pool))
             control = await bucket.read(ControlTuple, subjects.tuple_key(worker))
         except BucketUnavailable:
             return  # controls that are published arrive without the bucket
         if topology is not None:
             shell.post(TopologyReceived(*topology))
+        if layout is not None:
+            shell.post(LayoutReceived(*layout))
         if control is not None:
             shell.post(TupleReceived(*control))
 
@@ -52,6 +63,17 @@ def _follow(
     own = {"worker": worker, "pool": pool}
     bus.follow(Role.WORKER, shell.post, own=own, receive={WorkerHeartbeat: discovered.hear}, routes=routes)
     bus.on_connected(read_kept)
+
+
+def _warn_of_loopback(settings: WorkerSettings) -> None:
+    """Names in the log each engine that gateways on other hosts cannot reach."""
+    for engine in settings.unreachable_engines():
+        log.warning(
+            "engine_on_loopback",
+            engine=engine.label,
+            url=engine.endpoint,
+            hint="gateways on other hosts cannot reach it: set its `advertise_url` in HMAS_ENGINES",
+        )
 
 
 async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None:
@@ -66,13 +88,15 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
     address = settings.advertised(port)
     await streams.start_local(address)
     config = settings.worker_config(worker, started_as, address)
-    seed = secrets.randbits(32) if settings.seed is None else settings.seed
-    recorder = Recorder(AgentOrigin(Role.WORKER, worker, config, seed), settings)
+    recorder = Recorder(AgentOrigin(Role.WORKER, worker, config), settings)
     bus.answer(subjects.QUERY_EFFECTS, recorder.answer)
-    observer = GrantObserver(config, random.Random(seed), streams.send) if settings.mode == "observe" else None
+    topologies = with_plugins(entry_points.TOPOLOGIES, TOPOLOGIES)
+    observer = None
+    if settings.mode == "observe":
+        observer = GrantObserver(ShadowWorker(config, topologies), streams.send)
     discovered = DiscoveredEngines(settings, bus, worker, f"{worker}/{started_as}")
-    agent = WorkerAgent(config, random.Random(seed))
-    onlookers = Onlookers(worker, agent.outlook if observer is None else observer.outlook)
+    agent = WorkerAgent(config, topologies)
+    onlookers = Onlookers(worker, agent.queue_view if observer is None else observer.queue_view)
     bus.answer(subjects.QUERY_QUEUE, onlookers.answer)
     shell = WorkerShell(
         agent,
@@ -83,13 +107,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
         released=discovered.release,
         told=lambda heartbeat: heartbeat if observer is None else observer.tell(heartbeat),
     )
-    for engine in settings.unreachable_engines():
-        log.warning(
-            "engine_on_loopback",
-            engine=engine.label,
-            url=engine.endpoint,
-            hint="gateways on other hosts cannot reach it: set its `advertise_url` in HMAS_ENGINES",
-        )
+    _warn_of_loopback(settings)
     engines = {c.facts.name: OpenAiHttpAdapter(c, shell.post) for c in settings.engine_configs()}
     _follow(bus, ControlBucket(bus, worker, makes=False), shell, discovered, worker, settings.pool)
     ops = ops_server(

@@ -38,7 +38,7 @@ class _Requests:
 class GrantedRuns:
     """Tells each engine's adapter which requests run there, from the messages that pass; it decides nothing.
 
-    Its size is bounded by the agent's own books, for it forgets a request by the message that ends it there.
+    Its size is bounded by the agent's own books, because the message that ends a request there ends it here too.
     """
 
     def __init__(self, engines: Mapping[str, EngineAdapter]) -> None:

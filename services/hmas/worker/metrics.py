@@ -7,6 +7,7 @@ from hmas.contracts.execution import Declined, Ended, GatewayMessage, Grant, Ref
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.contracts.worker import ControlExpired, LayoutSwitched, TopologySwitched
+from hmas.runtime.series import NamedSeries
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _TPOT_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
@@ -29,10 +30,16 @@ class WorkerMetrics:
     """The worker's Prometheus metrics. A process makes one instance; tests give each a registry of its own."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        self._queued = Gauge("hmas_worker_queued_requests", "Requests queued", registry=registry)
-        self._queued_tokens = Gauge(
-            "hmas_worker_queued_tokens", "Tokens queued: prompts and predicted outputs", registry=registry
-        )
+        self._engines = {
+            field: Gauge(f"hmas_worker_engine_{field}", text, ["engine"], registry=registry)
+            for field, text in _ENGINE_GAUGES.items()
+        }
+        self._series = NamedSeries()
+        self._make_controls(registry)
+        self._make_requests(registry)
+
+    def _make_controls(self, registry: CollectorRegistry) -> None:
+        """Makes the metrics of what is in force and how it changes."""
         self._topology = Gauge("hmas_worker_topology", "1 for the active topology", ["topology"], registry=registry)
         self._bypass = Gauge("hmas_worker_bypass", "1 during an emergency bypass", registry=registry)
         self._stale = Gauge(
@@ -41,11 +48,12 @@ class WorkerMetrics:
             registry=registry,
         )
         self._stale.set(1)
-        self._engines = {
-            field: Gauge(f"hmas_worker_engine_{field}", text, ["engine"], registry=registry)
-            for field, text in _ENGINE_GAUGES.items()
-        }
         self._switches = Counter("hmas_worker_topology_switches_total", "Topology switches", registry=registry)
+        self._unknown = Counter(
+            "hmas_worker_unknown_topologies_total",
+            "Decisions for a topology that this worker does not have, so that it serves in order of arrival",
+            registry=registry,
+        )
         self._lanes = Gauge(
             "hmas_worker_lanes",
             "Queues by pace class that requests wait in; 1 while the layout is mixed",
@@ -59,6 +67,14 @@ class WorkerMetrics:
         )
         self._expiries = Counter(
             "hmas_worker_control_expiries_total", "Controls that expired", ["control"], registry=registry
+        )
+        self._shown = ""  # the topology that is shown as active
+
+    def _make_requests(self, registry: CollectorRegistry) -> None:
+        """Makes the metrics of requests, from the queue to their end."""
+        self._queued = Gauge("hmas_worker_queued_requests", "Requests queued", registry=registry)
+        self._queued_tokens = Gauge(
+            "hmas_worker_queued_tokens", "Tokens queued: prompts and predicted outputs", registry=registry
         )
         self._ended = Counter(
             "hmas_worker_requests_total", "Requests that ended or were refused here", ["outcome"], registry=registry
@@ -84,7 +100,6 @@ class WorkerMetrics:
         )
         self._covered = {covered: self._fence.labels(str(covered).lower()) for covered in (True, False)}
         self._by_outcome = {outcome: self._ended.labels(outcome.value) for outcome in Outcome}
-        self._shown = ""
 
     def observe(self, telemetry: WorkerTelemetry) -> None:
         self._queued.set(telemetry.queued_count)
@@ -94,13 +109,14 @@ class WorkerMetrics:
         self._show_topology(telemetry.topology)
         for engine in telemetry.engines:
             self._show_engine(engine)
+        self._series.keep({engine.engine for engine in telemetry.engines})
         for dispatched in telemetry.dispatched:
             self._wait.observe(dispatched.waited_s)
         for first in telemetry.first_tokens:
             self._ttft.observe(first.ttft_s)
         for finished in telemetry.finished:
             self._tokens.inc(finished.output_tokens)
-            if finished.output_tokens > 1 and finished.tpot_s:
+            if finished.has_tpot:
                 self._tpot.observe(finished.tpot_s)
             if not finished.censored:
                 self._covered[finished.output_tokens <= finished.upper_output_tokens].inc()
@@ -124,6 +140,9 @@ class WorkerMetrics:
     def switched(self, switch: TopologySwitched) -> None:
         self._switches.inc()
 
+    def unknown(self) -> None:
+        self._unknown.inc()
+
     def laid_out(self, switch: LayoutSwitched) -> None:
         self._layouts.inc()
         self._lanes.set(switch.lanes)
@@ -133,10 +152,10 @@ class WorkerMetrics:
 
     def _show_topology(self, active: str) -> None:
         if active != self._shown:
+            for name in {*(each.value for each in TopologyName), self._shown or active, active}:
+                self._topology.labels(name).set(name == active)
             self._shown = active
-            for name in TopologyName:
-                self._topology.labels(name.value).set(name.value == active)
 
     def _show_engine(self, sample: EngineSample) -> None:
         for field, gauge in self._engines.items():
-            gauge.labels(sample.engine).set(getattr(sample, field))
+            self._series.of(sample.engine, gauge, sample.engine).set(getattr(sample, field))

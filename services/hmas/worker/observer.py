@@ -11,8 +11,7 @@ from prometheus_client import Histogram
 from hmas.contracts.execution import WorkerMessage
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.worker import WorkerEffect, WorkerEvent
-from hmas.runtime.logs import Sparingly
-from hmas.worker.agent.config import RandomSource, WorkerConfig
+from hmas.runtime.logs import LogRateLimit
 from hmas.worker.agent.shadow import ShadowWorker
 
 log = structlog.get_logger()
@@ -27,15 +26,15 @@ Observe = Callable[[float, WorkerEvent, list[WorkerEffect]], None]
 
 
 class GrantObserver:
-    """Feeds a `ShadowWorker` with what the worker's agent hears; `send` tells a gateway of a grant."""
+    """Feeds `shadow` with what the worker's agent hears; `send` tells a gateway of a grant."""
 
-    def __init__(self, config: WorkerConfig, rng: RandomSource, send: Callable[[str, WorkerMessage], None]) -> None:
-        self._shadow = ShadowWorker(config, rng)
-        self.outlook = self._shadow.outlook
+    def __init__(self, shadow: ShadowWorker, send: Callable[[str, WorkerMessage], None]) -> None:
+        self._shadow = shadow
+        self.queue_view = self._shadow.queue_view
         self._send = send
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._grants = 0
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     def beside(self, observe: Observe) -> Observe:
         """Returns an observer of the agent's steps that also calls `observe`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_settings import NoDecode
 
 from hmas.contracts.cadences import LIVE
@@ -17,6 +17,7 @@ from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority, follower
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
+from hmas.worker.engine_fields import CacheTokens, Kind, KvAddress, Line, Sequences, Tokens, Url
 
 KV_EVENTS = r"^(tcp://[^:/*]+:[0-9]+)?$"
 
@@ -30,19 +31,19 @@ class EngineSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    url: str
-    advertise_url: str = Field("", pattern=r"^(https?://.+)?$")
-    name: str = ""
-    kind: str = "auto"
-    hardware: str = ""
-    model: str = ""
-    max_num_seqs: int | None = Field(None, gt=0)
-    max_model_len: int | None = Field(None, gt=0)
-    kv_capacity_tokens: int | None = Field(None, gt=0)
+    url: Annotated[Url, Field(min_length=1)]
+    advertise_url: Url = ""
+    name: Line = ""
+    kind: Kind = "auto"
+    hardware: Line = ""
+    model: Line = ""
+    max_num_seqs: Sequences | None = None
+    max_model_len: Tokens | None = None
+    kv_capacity_tokens: CacheTokens | None = None
     priority: Priority = "auto"
     control_block: Path | None = None
-    kv_events: str = Field("", pattern=KV_EVENTS)
-    kv_events_replay: str = Field("", pattern=KV_EVENTS)
+    kv_events: Annotated[KvAddress, Field(pattern=KV_EVENTS)] = ""
+    kv_events_replay: Annotated[KvAddress, Field(pattern=KV_EVENTS)] = ""
     api_key_file: Path | None = None
     admin_key_file: Path | None = None
 
@@ -55,6 +56,21 @@ class EngineSettings(BaseModel):
         return self.name or self.url.partition("://")[2].rstrip("/")
 
 
+def _form(engines: Any) -> str:
+    """Returns which form HMAS_ENGINES has, so that an error is about this form alone."""
+    sources = {DnsSource: "dns", FileSource: "file", KubernetesSource: "kubernetes"}
+    return sources.get(type(engines), "list")
+
+
+GivenEngines = Annotated[
+    Annotated[tuple[EngineSettings, ...], Tag("list")]
+    | Annotated[DnsSource, Tag("dns")]
+    | Annotated[FileSource, Tag("file")]
+    | Annotated[KubernetesSource, Tag("kubernetes")],
+    Discriminator(_form),
+]
+
+
 class WorkerSettings(RuntimeSettings):
     """The settings of a worker, which serves one model with one or more engines."""
 
@@ -62,7 +78,7 @@ class WorkerSettings(RuntimeSettings):
     aliases: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Other model names by which clients may ask for the pool's model, separated by commas"
     )
-    engines: Annotated[tuple[EngineSettings, ...] | DnsSource | FileSource | KubernetesSource, NoDecode] = Field(
+    engines: Annotated[GivenEngines, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
         "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, kv_events, kv_events_replay, "
         f"api_key_file, admin_key_file, advertise_url); or one source of engines that come and go: {SOURCES}"
@@ -81,7 +97,8 @@ class WorkerSettings(RuntimeSettings):
     max_num_seqs: int | None = Field(
         None,
         gt=0,
-        description="Most sequences of engines without `max_num_seqs`, as they are configured; vLLM does not tell it",
+        description="Maximum number of sequences of engines without `max_num_seqs`, as they are configured; vLLM "
+        "does not tell it",
     )
     mode: Mode = MODE_FIELD
     hardware: str = Field(
@@ -114,22 +131,24 @@ class WorkerSettings(RuntimeSettings):
         "",
         description="Host that gateways connect to; if unset, `stream_host`, or this machine's name if that is 0.0.0.0",
     )
-    max_queued: int = Field(100_000, gt=0, description="Most requests that may wait; more are refused")
+    max_queued: int = Field(100_000, gt=0, description="Maximum number of requests that may wait; more are refused")
     max_queued_tokens: int = Field(
-        200_000_000, gt=0, description="Most tokens that may wait, prompts and predicted outputs; more are refused"
+        200_000_000,
+        gt=0,
+        description="Maximum number of tokens that may wait, prompts and predicted outputs; more are refused",
     )
     static_n_run: int | None = Field(
         None,
         gt=0,
-        description="Most sequences in flight per engine while no control tuple is in force; the engine's own limit if "
-        "unset",
+        description="Maximum number of sequences in flight per engine while no control tuple is in force; the "
+        "engine's own limit if unset",
     )
     delta_frag: float = Field(0.05, ge=0, lt=1, description="Share of the KV cache that admission keeps free (Eq. 2)")
     prefill_window_s: float | None = Field(
         None,
         ge=0,
-        description="Most seconds of prefill pending on an engine, at its measured pace; more prompts wait in the "
-        "worker. If unset, as many as the TPOT of what runs there allows",
+        description="Maximum number of seconds of prefill pending on an engine, at its measured pace; more prompts "
+        "wait in the worker. If unset, as many as the TPOT of what runs there allows",
     )
     no_engine_patience_s: float = Field(
         10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"
@@ -140,7 +159,6 @@ class WorkerSettings(RuntimeSettings):
     scrape_period_s: float = Field(
         LIVE.scrape_s, gt=0, description="Seconds between two scrapes of an engine's metrics"
     )
-    seed: int | None = Field(None, description="Seed of the Lottery topology's draws; random if unset")
 
     @field_validator("aliases", mode="before")
     @classmethod
@@ -157,6 +175,8 @@ class WorkerSettings(RuntimeSettings):
         source = source_of(value)
         if source is not None:
             return source
+        if '"' in value or "{" in value:
+            raise ValueError('a list of objects begins with [ and ends with ]: [{"url": "http://10.0.0.1:8000"}]')
         return tuple({"url": url.strip()} for url in value.split(",") if url.strip())
 
     @model_validator(mode="after")
@@ -198,7 +218,7 @@ class WorkerSettings(RuntimeSettings):
                 name=name,
                 pool=self.pool,
                 endpoint=engine.endpoint,
-                kind=engine.kind,
+                dialect=engine.kind,
                 hardware=engine.hardware or self.hardware,
                 model=engine.model,
                 max_num_seqs=engine.max_num_seqs or self.max_num_seqs,

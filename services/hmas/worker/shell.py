@@ -29,11 +29,13 @@ from hmas.contracts.worker import (
     SteerEngine,
     ToGateway,
     TopologySwitched,
+    TopologyUnknown,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.laws.layout import described
 from hmas.runtime.host import AgentHost
+from hmas.runtime.step_failures import StepFailures
 from hmas.wire.subjects import subject_of
 from hmas.worker.adapters.base import EngineAdapter
 from hmas.worker.granted import GrantedRuns
@@ -87,7 +89,10 @@ class WorkerShell:
         self._engines: dict[str, EngineAdapter] = {}
         self._runs = GrantedRuns(self._engines)
         self._changed = asyncio.Event()  # fewer requests may wait than before
-        self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(agent, self._execute, clock, observe=observe)
+        self._failures = StepFailures()
+        self._host: AgentHost[WorkerEvent, WorkerEffect] = AgentHost(
+            agent, self._execute, clock, failed=self._failed, observe=observe
+        )
         self.post = self._host.post
 
     async def run(self, engines: Mapping[str, EngineAdapter]) -> None:
@@ -141,8 +146,7 @@ class WorkerShell:
                 engine.judge(message)  # after the agent, which must not ask for a run back that has ended
         except Exception:
             log.exception("gateway_message_failed", gateway=gateway, message=type(message).__name__)
-            if isinstance(message, Submit):  # its gateway would otherwise never get an answer
-                self._to_gateway(gateway, _failed(message))
+            self._refuse(gateway, message)
         self._metrics.heard(message)
         self._changed.set()
 
@@ -150,6 +154,16 @@ class WorkerShell:
         self._runs.lose(gateway)
         self.post(GatewayLost(gateway))
         self._changed.set()
+
+    def _failed(self, cause: WorkerEvent | WorkerEffect, error: Exception) -> None:
+        self._failures.report(cause, error)
+        if isinstance(cause, FromGateway):
+            self._refuse(cause.gateway, cause.message)
+
+    def _refuse(self, gateway: str, message: GatewayMessage) -> None:
+        """Answers a request at which this worker failed: its gateway would otherwise wait for an answer in vain."""
+        if isinstance(message, Submit):
+            self._to_gateway(gateway, _refusal(message))
 
     # --- effects -------------------------------------------------------------------------------------------------
 
@@ -171,6 +185,10 @@ class WorkerShell:
                 self._metrics.switched(effect)
                 log.info("topology_switched", before=effect.before, after=effect.after, queued=effect.queued,
                          reason=effect.reason)  # fmt: skip
+            case TopologyUnknown(topology, instead):
+                self._metrics.unknown()
+                log.warning("topology_unknown", topology=topology, instead=instead,
+                            hint="install the package that adds it where this worker runs")  # fmt: skip
             case LayoutSwitched(before, after, lanes, queued):
                 self._metrics.laid_out(effect)
                 log.info("layout_switched", before=described(before), after=described(after), lanes=lanes,
@@ -200,11 +218,10 @@ class WorkerShell:
         self._streams.send(gateway, message)
 
 
-def _failed(submit: Submit) -> Refusal:
+def _refusal(submit: Submit) -> Refusal:
     return Refusal(
         request_id=submit.request.id,
         attempt=submit.attempt,
         outcome=Outcome.INTERNAL,
-        message="the worker failed to accept the request through an internal error; see `gateway_message_failed` in "
-        "its log",
+        message="the worker failed to accept the request through an internal error; see `step_failed` in its log",
     )

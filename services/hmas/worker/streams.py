@@ -12,7 +12,7 @@ import structlog
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.registry import WIRE_VERSION
 from hmas.runtime.frames import MAX_FRAME_BYTES, MAX_HELLO_BYTES, FrameConnection, FrameListener
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
 from hmas.runtime.security import GATEWAY_NAME, OPEN, MeshSecurity
 from hmas.wire.execution import add, deliver
 from hmas.wire.handshake import Handshake, HelloRefused, Side
@@ -78,7 +78,7 @@ class GatewayStreams:
         self._strangers: dict[FrameConnection, _Stranger] = {}  # the oldest first
         self._gateways: dict[str, FrameConnection] = {}
         self._complained: set[str] = set()  # the problems that the log has told once
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     async def start(self, host: str, port: int) -> int:
         """Listens at `host` and `port` (0: any free one) and returns the port. Raises OSError if it is taken, and

@@ -4,7 +4,7 @@ from typing import Any
 
 from hmas.console.pages.numbers import chosen, curve, rounded
 from hmas.console.state import WINDOW_S, ConsoleState, Flag, Segment
-from hmas.contracts.control import TopologyName
+from hmas.entry_points import topology_names
 
 PIN = "pin"  # the selector of a decision that an operator made
 TOLD_CHARS = 300
@@ -28,7 +28,7 @@ def view_control(state: ConsoleState, now_s: float, choice: str) -> dict[str, An
         "loop": curve(state.loops[engines[engine]]) if engine else {},
         "set": _in_force(state, *engines[engine]) if engine else {},
         "fence": _fence(state, engines[engine][0]) if engine else {},
-        "choices": [name.value for name in TopologyName],
+        "choices": [*topology_names()],
     }
 
 
@@ -94,12 +94,12 @@ def _in_force(state: ConsoleState, worker: str, engine: str) -> dict[str, Any]:
     row = state.top.workers.get(worker)
     if row is None or row.control is None:
         return {}
-    told: dict[str, Any] = {"frozen": row.control.frozen}
+    view: dict[str, Any] = {"frozen": row.control.frozen}
     for each in row.control.engines:
         if each.engine == engine:
-            told |= {"n_run": each.n_run, "b_token": each.b_token, "b_min": each.b_min, "b_max": each.b_max,
+            view |= {"n_run": each.n_run, "b_token": each.b_token, "b_min": each.b_min, "b_max": each.b_max,
                      "u_low": rounded(each.u_low), "u_high": rounded(each.u_high)}  # fmt: skip
     factors = [bucket.factor for table in row.control.fence.tables for bucket in table.buckets]
     if factors:
-        told |= {"fence_least": rounded(min(factors)), "fence_most": rounded(max(factors))}
-    return told
+        view |= {"fence_least": rounded(min(factors)), "fence_most": rounded(max(factors))}
+    return view

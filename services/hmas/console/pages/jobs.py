@@ -5,7 +5,7 @@ from typing import Any
 from hmas.console.pages.numbers import rounded
 from hmas.console.state import ConsoleState
 from hmas.contracts.job import JobRow
-from hmas.mesh.jobs import TemplateRow, templates
+from hmas.operator.jobs import TemplateRow, templates
 
 SHOWN_TEMPLATES = 30
 SHOWN_JOBS = 60

@@ -3,9 +3,9 @@
 from typing import Any
 
 from hmas.console.pages.numbers import chosen, rounded
-from hmas.console.state import ConsoleState, LaneSpan
+from hmas.console.state import MAX_SPANS, SPANS_S, ConsoleState, LaneSpan
 
-SHOWN_S = 60.0
+SHOWN_S = SPANS_S
 SHOWN = 400  # the newest
 
 
@@ -14,19 +14,21 @@ def view_lanes(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]
     rows = {worker: row for worker, row in state.top.workers.items() if row.telemetry is not None}
     worker = chosen(rows, choice) if choice else ""
     lanes = {
-        f"{name} {engine.engine}": True
+        (name, engine.engine): True
         for name, row in sorted(rows.items())
         if name == worker or not worker
         for engine in (row.telemetry.engines if row.telemetry else ())
     }
-    spans = [span for span in state.spans if span.ended_s > now_s - SHOWN_S and f"{span.worker} {span.engine}" in lanes]
+    spans = [span for span in state.spans if span.ended_s > now_s - SHOWN_S and (span.worker, span.engine) in lanes]
+    is_cut = len(state.spans) == MAX_SPANS and state.spans[0].ended_s > now_s - SHOWN_S  # some may be forgotten
+    ended = sum(state.ends.counts[lane] for lane in lanes) if is_cut else len(spans)
     return {
         "connected": state.connected,
         "workers": dict.fromkeys(sorted(rows), True),
         "worker": worker,
-        "lanes": lanes,
+        "lanes": {f"{name} {engine}": True for name, engine in lanes},
         "spans": {str(span.number): _span(span) for span in spans[-SHOWN:]},
-        "left_out": max(0, len(spans) - SHOWN),
+        "left_out": max(0, ended - min(len(spans), SHOWN)),
         "shown_s": SHOWN_S,
     }
 

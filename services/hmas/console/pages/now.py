@@ -7,11 +7,11 @@ from hmas.console.pages.numbers import chosen, curve, rounded
 from hmas.console.state import ConsoleState
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import ShareView, VLong, VShort
-from hmas.mesh.top.model import WorkerRow
+from hmas.operator.mesh_view import WorkerRow
 
 SILENT_S = 1.25  # without heartbeat (1 s) and telemetry (0.1 s)
 RESTARTED_S = 10.0  # as long a restart stands out
-FORGOTTEN_S = 600.0  # a worker that was silent for so long is not shown any more
+FORGOTTEN_S = 600.0  # a worker that was silent for this long is no longer shown
 MAX_TENANTS = 200
 
 
@@ -32,14 +32,14 @@ def view_now(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
 
 
 def _pool(state: ConsoleState, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    view: dict[str, Any] = {}
     segment = state.in_force(name)
     if segment is not None:
-        told = {"topology": segment.topology, "bypass": segment.bypass, "selector": segment.selector,
+        view = {"topology": segment.topology, "bypass": segment.bypass, "selector": segment.selector,
                 "reason": segment.reason}  # fmt: skip
     past = state.load.get(name)
     rate = {"in_time_rps": rounded(past[-1].in_time_rps, 2)} if past else {}
-    return told | _short(state.top.short.get(name)) | rate | _long(state.top.long.get(name))
+    return view | _short(state.top.short.get(name)) | rate | _long(state.top.long.get(name))
 
 
 def _short(short: VShort | None) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Any
 
 from hmas.console.pages.numbers import chosen, rounded
 from hmas.console.state import ConsoleState
-from hmas.contracts.control import TopologyName
-from hmas.contracts.queue import QueuedRow, QueueOrder, QueueTold
+from hmas.contracts.queue import QueuedRow, QueueOrder, QueueReply
+from hmas.entry_points import topology_names
 
 SHOWN = 200  # requests of an order
 IN_FORCE = "in-force"
@@ -16,7 +16,7 @@ def asked_of(state: ConsoleState, choice: str) -> tuple[str, str]:
     """Returns the worker and the other topology that `choice` (`TOPOLOGY WORKER`) names: empty for the order in force,
     and an empty worker if none is known."""
     topology, _, worker = choice.partition(" ")
-    return chosen(state.top.workers, worker), topology if topology in set(TopologyName) else ""
+    return chosen(state.top.workers, worker), topology if topology in topology_names() else ""
 
 
 def view_queue(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def view_queue(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]
         "workers": dict.fromkeys(sorted(state.top.workers), True),
         "worker": worker,
         "topology": topology or IN_FORCE,
-        "choices": [IN_FORCE, *(name.value for name in TopologyName)],
+        "choices": [IN_FORCE, *topology_names()],
         "state": "asked" if asked is None else "silent" if asked.told is None else "told",
         "rows": {},
     }
@@ -39,19 +39,19 @@ def view_queue(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]
     return view
 
 
-def _counts(told: QueueTold, at_s: float) -> dict[str, Any]:
+def _counts(queue: QueueReply, at_s: float) -> dict[str, Any]:
     return {
-        "in_force": told.topology, "at_s": rounded(at_s - told.age_s, 1), "waiting": told.waiting,
-        "parked": told.parked, "relegated": told.relegated, "late": told.late, "running": told.running,
-        "ordered": told.ordered,
+        "in_force": queue.topology, "at_s": rounded(at_s - queue.age_s, 1), "waiting": queue.waiting,
+        "parked": queue.parked, "relegated": queue.relegated, "late": queue.late, "running": queue.running,
+        "ordered": queue.ordered,
     }  # fmt: skip
 
 
-def _rows(told: QueueTold) -> dict[str, Any]:
-    if not told.orders:
+def _rows(queue: QueueReply) -> dict[str, Any]:
+    if not queue.orders:
         return {}
-    before = _places(told.orders[0])
-    shown = told.orders[-1]  # the one that was asked for, if it is another
+    before = _places(queue.orders[0])
+    shown = queue.orders[-1]  # the one that was asked for, if it is another
     return {row.request_id: _row(place, row, before) for place, row in enumerate(shown.rows, 1)}
 
 
@@ -60,13 +60,13 @@ def _places(order: QueueOrder) -> dict[str, int]:
 
 
 def _row(place: int, row: QueuedRow, before: dict[str, int]) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    view: dict[str, Any] = {
         "place": place, "tenant": row.tenant, "lane": row.lane, "prompt_tokens": row.prompt_tokens,
         "output_tokens": rounded(row.predicted_output_tokens, 0), "waited_s": rounded(row.waited_s, 1),
         "service_s": rounded(row.service_s, 2), "relegated": row.relegated, "known": row.known, "why": row.why,
     }  # fmt: skip
     if row.request_id in before:
-        told["in_force"] = before[row.request_id]
+        view["in_force"] = before[row.request_id]
     if row.start_s is not None and row.slack_s is not None:
-        told |= {"start_s": rounded(row.start_s, 2), "slack_s": rounded(row.slack_s, 2), "late": row.slack_s < 0.0}
-    return told
+        view |= {"start_s": rounded(row.start_s, 2), "slack_s": rounded(row.slack_s, 2), "late": row.slack_s < 0.0}
+    return view

@@ -17,12 +17,12 @@ def view_requests(state: ConsoleState, now_s: float, choice: str) -> dict[str, A
 
 def _row(row: RecentRequest) -> dict[str, Any]:
     settled = row.settled
-    told = {
+    view = {
         "at_s": rounded(row.at_s, 1), "pool": row.pool, "tenant": settled.tenant, "task": settled.task.value,
         "outcome": settled.outcome.value, "verdict": ("met" if row.ok else "missed") if row.judged else "not judged",
         "relegated": settled.relegated, "output_tokens": settled.output_tokens,
     }  # fmt: skip
-    return told if settled.ttft_s is None else {**told, "ttft_s": rounded(settled.ttft_s)}
+    return view if settled.ttft_s is None else {**view, "ttft_s": rounded(settled.ttft_s)}
 
 
 def view_request(timeline: Mapping[str, Any]) -> dict[str, Any]:

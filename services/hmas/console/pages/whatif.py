@@ -4,10 +4,10 @@ force."""
 from typing import Any
 
 from hmas.console.pages.numbers import chosen, rounded
-from hmas.console.question import ENGINES, MINUTES, OBJECTIVES, WhatIfQuestion, WhatIfTold, question_of
+from hmas.console.question import ENGINES, MINUTES, OBJECTIVES, WhatIfAnswer, WhatIfQuestion, question_of
 from hmas.console.state import ConsoleState
-from hmas.contracts.control import TopologyName
 from hmas.contracts.rehearsal import PastFigures, Rehearsal, Rehearsed, TenantGain
+from hmas.entry_points import topology_names
 from hmas.laws.rehearsal import described
 
 MAX_TENANTS = 12
@@ -26,7 +26,7 @@ def view_whatif(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any
         "pools": dict.fromkeys(pools, True),
         "question": question.model_dump(mode="json"),
         "minutes": list(MINUTES),
-        "topologies": ["", *(name.value for name in TopologyName)],
+        "topologies": ["", *topology_names()],
         "objectives": list(OBJECTIVES),
         "engines": list(ENGINES),
         "lacks": book.lacks,
@@ -42,7 +42,7 @@ def view_whatif(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any
     return view
 
 
-def _answer(question: WhatIfQuestion, told: WhatIfTold, found: Rehearsal) -> dict[str, Any]:
+def _answer(question: WhatIfQuestion, told: WhatIfAnswer, found: Rehearsal) -> dict[str, Any]:
     candidate = next(iter(found.candidates), None)
     rows = {"observed": _figures(found.observed), "in_force": _figures(found.in_force)}
     if candidate is not None:

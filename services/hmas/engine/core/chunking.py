@@ -15,7 +15,7 @@ MIN_CHUNK_TOKENS = 64  # per step: what prefill gets while some decoding request
 class TokenDeadline:
     """A request's token deadlines: token n is due at `first_due_s + (n - 1) * tpot_s`.
 
-    Times are on the clock of whoever drives the engine. If `first_due_s` is None, the first token counts as just in
+    Times are on the clock of the engine's driver. If `first_due_s` is None, the first token counts as just in
     time whenever it comes (a TPOT SLO alone, DESIGN §8). Raises ValueError unless `tpot_s` is above 0.
     """
 

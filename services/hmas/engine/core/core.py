@@ -234,10 +234,10 @@ class EngineCore:
 
     def _schedule_decode(self, plan: StepPlan) -> None:
         group = self._decode
-        needed = group.blocks_needed()
-        while self.kv.free < needed:
+        while self.kv.free < (needed := group.blocks_needed()):
             self._preempt(self._victim(), plan)
-            needed = group.blocks_needed()
+            if not group:
+                self._take_turns()  # otherwise nobody would decode in this step, although some are only stalled
         self.kv.take(needed)
         group.begin()
 

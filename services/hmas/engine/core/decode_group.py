@@ -5,8 +5,8 @@ a constant plus the group's count of begun or ended steps. The pattern of steps 
 `block_size` steps, and the step in which a member finishes is known when it joins.
 """
 
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core.chunking import Allowance, TokenDeadlines
-from hmas.engine.core.profile import StepCostModel
 from hmas.engine.core.sequence import Sequence
 
 

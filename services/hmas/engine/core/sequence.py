@@ -46,8 +46,8 @@ def expand_prefix_hashes(hash_ids: tuple[int, ...], tokens_per_hash: int, block_
     ratio, rest = divmod(tokens_per_hash, block_size)
     if rest:
         raise ValueError(
-            f"the trace has one prefix hash per {tokens_per_hash} tokens, which is no multiple of the engine's block "
-            f"size {block_size}: choose a profile whose block_size divides it"
+            f"the trace has one prefix hash per {tokens_per_hash} tokens, which is not a multiple of the engine's "
+            f"block size {block_size}: choose a profile whose block_size divides it"
         )
     return tuple(h * ratio + i for h in hash_ids for i in range(ratio))
 

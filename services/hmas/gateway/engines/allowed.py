@@ -49,7 +49,9 @@ def _pattern(url: str) -> str:
     """Returns a pattern with its port: that of the scheme if it names none."""
     found = re.fullmatch(r"(\*|https?)://([A-Za-z0-9.*_-]+|\[[0-9A-Fa-f:.*]+\])(?::(\d+|\*))?/?", url)
     if found is None:
-        raise ValueError(f"{url!r} is no pattern such as http://10.0.0.*:8000 or http://engine-*.example:*")
+        raise ValueError(
+            "one of them is not a pattern of URLs: write each like http://10.0.0.*:8000 or http://engine-*.example:*"
+        )
     scheme, host, port = found.groups()
     return f"{scheme}://{host.lower()}:{port or (443 if scheme == 'https' else 80)}"
 

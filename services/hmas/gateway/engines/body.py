@@ -9,14 +9,18 @@ import orjson
 from hmas.contracts.execution import Grant
 
 
-def run_body(model: str, rest: bytes, grant: Grant | None, xargs: Mapping[str, Any]) -> tuple[bytes, bytes]:
+def run_body(
+    model: str, rest: bytes, grant: Grant | None, xargs: Mapping[str, Any], seed: int | None = None
+) -> tuple[bytes, bytes]:
     """Returns an engine's body in two parts, of which the second is `rest` itself.
 
     `rest` is a JSON object of at least one field without its opening brace, and without the fields that are added
-    here: the `model`; the priority, urgency and pace that the worker's grant names; and the client's
-    extra arguments for vLLM, `xargs`.
+    here: the `model`; the `seed`, if the answer has one of its own; the priority, urgency and pace that the worker's
+    grant names; and the client's extra arguments for vLLM, `xargs`.
     """
     fields: dict[str, Any] = {"model": model}
+    if seed is not None:
+        fields["seed"] = seed
     if grant is not None and grant.priority is not None:
         fields["priority"] = grant.priority
     if grant is not None and grant.plugin:
@@ -32,15 +36,3 @@ def _xargs(grant: Grant) -> dict[str, float]:
     pace_ms = math.inf if grant.pace_s is None else grant.pace_s * 1000.0
     named = {"hmas_urgency": grant.urgency, "hmas_tpot_ms": pace_ms}
     return {name: value for name, value in named.items() if math.isfinite(value)}
-
-
-def replay_fields(output_tokens: int) -> dict[str, object]:
-    """Returns the fields that make vLLM and SGLang generate exactly `output_tokens`, whatever limits the client set;
-    None removes a field."""
-    return {
-        "max_tokens": output_tokens,
-        "max_completion_tokens": None,
-        "min_tokens": output_tokens,
-        "ignore_eos": True,
-        "stop": None,
-    }

@@ -11,7 +11,7 @@ from hmas.runtime.http1 import HttpExchange, HttpPool, PoolConfig, Reply
 
 log = structlog.get_logger()
 
-MAX_WORKERS = 4096  # most workers whose engines are remembered: those with the latest heartbeats
+MAX_ENGINE_OWNERS = 4096  # most workers whose engines are remembered: those with the latest heartbeats
 
 
 class EngineRefused(Exception):
@@ -65,10 +65,10 @@ class EngineDirectory:
         if known is None or known.address != heartbeat.address:
             known = _WorkerEngines(heartbeat.address, {}, _is_loopback(heartbeat.address))
         self._workers[heartbeat.worker] = known
-        if known.endpoints == endpoints and len(self._workers) <= MAX_WORKERS:
+        if known.endpoints == endpoints and len(self._workers) <= MAX_ENGINE_OWNERS:
             return
         known.endpoints = endpoints
-        if len(self._workers) > MAX_WORKERS:
+        if len(self._workers) > MAX_ENGINE_OWNERS:
             del self._workers[next(iter(self._workers))]
         self._update()
 
@@ -108,12 +108,12 @@ class EngineDirectory:
 
     def _update(self) -> None:
         """Opens a pool for each new endpoint, and lets go of those that no worker tells of any more."""
-        told = {endpoint for known in self._workers.values() for endpoint in known.endpoints.values()}
-        for endpoint in self._clients.keys() - told:
+        announced = {endpoint for known in self._workers.values() for endpoint in known.endpoints.values()}
+        for endpoint in self._clients.keys() - announced:
             client = self._clients.pop(endpoint)
             if isinstance(client, EngineClient):
                 client.pool.retire()
-        for endpoint in told - self._clients.keys():
+        for endpoint in announced - self._clients.keys():
             self._clients[endpoint] = self._open(endpoint)
         self._elsewhere = {(w, e) for w, e in self._elsewhere if w in self._workers}
 

@@ -5,20 +5,22 @@ parsed."""
 
 from typing import Any
 
-from hmas.gateway.engines.sse import SseDecoder, Usage, event_object, usage_of
-from hmas.gateway.openai.forms import EventNames
+from hmas.gateway.api_form import EventNames
+from hmas.gateway.engines.answer_checks import Usage, fault_of_end, is_lost, usage_of
+from hmas.gateway.engines.sse import SseDecoder, event_object
 
 _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _NAME = b"event: "
+_RESPONSE = b"response."
 
 
 class NamedSseDecoder(SseDecoder):
-    """Decodes one stream of named events; `done` is true once an event came that ends it."""
+    """Decodes one stream of named events; `done` is true once an event came that ends it, or says that the engine gave
+    the answer up."""
 
     def __init__(self, names: EventNames) -> None:
         super().__init__(strip_usage=False)
         self._names = names
-        self._stopped = False  # a reason for the end was named
 
     def feed(self, data: bytes) -> tuple[bytes, int]:
         if self._ended:
@@ -35,8 +37,8 @@ class NamedSseDecoder(SseDecoder):
     def missing_end(self) -> bytes:
         return _STOP
 
-    def finished(self) -> bool:
-        return self._stopped
+    def fault(self) -> str:
+        return fault_of_end(self._reason)
 
     def _is_whole(self, event: bytes) -> bool:
         return event_object(event) is not None
@@ -61,22 +63,34 @@ class NamedSseDecoder(SseDecoder):
         error = document.get("error") or answer.get("error")
         if name == b"error" or error:
             self._ended = True
-            told = error or {each: document.get(each) for each in ("message", "code", "param")}
-            self.error = told if isinstance(told, dict) else {"message": str(told)}
+            fault = error or {each: document.get(each) for each in ("message", "code", "param")}
+            self.error = fault if isinstance(fault, dict) else {"message": str(fault)}
             return False, 0
         self._learn(answer)
-        self._stopped = self._stopped or bool(_inner(document, "delta").get("stop_reason"))
-        if name in self._names.ends:
+        ends = name in self._names.ends
+        self._reason = self._reason_of(name, document, answer) or self._reason
+        if ends or (self._reason and is_lost(self._reason)):
             self.done = self._ended = True
-        return True, 0
+        return not (self.done and self.fault()), 0
+
+    def _reason_of(self, name: bytes, document: dict[str, Any], answer: dict[str, Any]) -> str:
+        """Returns why the answer ended, empty if the event does not say so. The last event of the Responses API does by
+        its name, and by the status of the response that it holds."""
+        reason: object = _inner(document, "delta").get("stop_reason") or answer.get("stop_reason")
+        if name in self._names.ends and name.startswith(_RESPONSE):
+            named = name.removeprefix(_RESPONSE).decode()
+            reason = named if is_lost(named) else answer.get("status", named)
+        return reason if isinstance(reason, str) else ""
 
     def _learn(self, answer: dict[str, Any]) -> None:
         """Anthropic's counts come in two events, of which the last may lack the prompt's or tell it as 0."""
         counts, known = _inner(answer, "usage"), self.usage
-        usage = usage_of({"usage": {"input_tokens": 0, **counts}}) if counts else None
-        if usage is not None and known is not None and not usage.prompt_tokens:
+        if not counts:
+            return
+        usage = usage_of({"usage": {"input_tokens": 0, **counts}})
+        if usage is not None and known is not None and usage.prompt_tokens is None:
             usage = Usage(known.prompt_tokens, usage.output_tokens, known.cached_tokens)
-        self.usage = usage or known
+        self.usage = usage
 
 
 def _inner(document: dict[str, Any], name: str) -> dict[str, Any]:

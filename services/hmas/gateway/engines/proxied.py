@@ -4,11 +4,11 @@ the status and the end alone."""
 from typing import Protocol
 
 from hmas.contracts.outcome import Outcome
+from hmas.gateway.api_form import ApiForm
 from hmas.gateway.engines.engines import EngineClient
 from hmas.gateway.engines.replies import CLIENTS_FAULT, ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, RunSink
-from hmas.gateway.openai.errors import ApiError
-from hmas.gateway.openai.forms import ApiForm
+from hmas.gateway.errors import ApiError
 
 
 class ProxiedRun(GatewayRun):

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from hmas.contracts.outcome import Outcome
-from hmas.gateway.engines.sse import NO_USAGE, Usage, usage_of
-from hmas.gateway.openai.forms import ApiForm
-from hmas.laws.figures import MAX_TEXT, told
+from hmas.gateway.api_form import ApiForm
+from hmas.gateway.engines.answer_checks import NO_USAGE, Usage, fault_of_answer, usage_of
+from hmas.laws.figures import MAX_TEXT, shortened
 
 # Statuses for overload and for the mesh's own credentials: not the client's fault, so another engine may serve it.
 _NOT_THE_CLIENTS = (401, 403, 407, 408, 425, 429)
@@ -32,42 +32,47 @@ class ReplyEnd:
     unreached: bool = False
 
 
-def plain_end(body: bytes, form: ApiForm) -> ReplyEnd:
-    """Returns the end of an answer with status 200 that is not streamed; its body may still be an error."""
+def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None) -> ReplyEnd:
+    """Returns the end of an answer with status 200 that is not streamed; its body may still be an error. `max_tokens`:
+    the most that it may have, if the request says so."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return ReplyEnd(
-            outcome=Outcome.ENGINE_ERROR, message="the engine's answer is not JSON", status=200, retryable=True
-        )
+        return _no_answer("the engine's answer is not JSON")
     if isinstance(document, dict) and (document.get("object") == "error" or document.get("error")):
-        code = error_object(document).get("code")
-        return refusal(code if isinstance(code, int) and 400 <= code <= 599 else 500, body)
-    if not _is_answer(document, form):
-        wanted = " or ".join(form.answers)
-        return ReplyEnd(
-            outcome=Outcome.ENGINE_ERROR, message=f"the engine's answer has no {wanted}", status=200, retryable=True
-        )
+        return error_end(document)
+    if fault := fault_of_answer(document, form, body):
+        return _no_answer(fault)
     usage = usage_of(document, generated=0 if form.prefill_only else None) or NO_USAGE
-    return ReplyEnd(outcome=Outcome.FINISHED, status=200, data=body, usage=usage)
+    return ReplyEnd(outcome=Outcome.FINISHED, status=200, data=body, usage=usage.within(max_tokens))
 
 
-def _is_answer(document: Any, form: ApiForm) -> bool:
-    if isinstance(document, list):
-        return form.listed
-    return isinstance(document, dict) and any(isinstance(document.get(name), list | int) for name in form.answers)
+def _no_answer(message: str) -> ReplyEnd:
+    return ReplyEnd(outcome=Outcome.ENGINE_ERROR, message=message, status=200, retryable=True)
 
 
-def refusal(status: int, body: bytes, *, generated: bool = False) -> ReplyEnd:
+def error_end(document: Any, *, generated: bool = False) -> ReplyEnd:
+    """Returns the end of an answer with status 200 that is an error or ended with one, by the status that it names.
+    `generated`: tokens came before, so that the request cannot be retried."""
+    code = error_object(document)["code"]
+    status = code if isinstance(code, int) and 400 <= code <= 599 else 500
+    return _refused(status, document, generated=generated)
+
+
+def refusal(status: int, body: bytes) -> ReplyEnd:
     """Returns the end of an answer that the engine answered with an HTTP error.
 
     A 4xx status is the client's fault and passed on, except for overload and credentials; anything else is the
-    engine's. `generated`: tokens came before, so that the request cannot be retried.
+    engine's.
     """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
         document = body[: 4 * MAX_TEXT].decode("utf-8", "replace").strip()
+    return _refused(status, document, generated=False)
+
+
+def _refused(status: int, document: Any, *, generated: bool) -> ReplyEnd:
     error = error_object(document)
     message = error["message"] or f"the engine answered HTTP {status}"
     if status in CLIENTS_FAULT:
@@ -103,8 +108,8 @@ def error_object(document: Any) -> dict[str, Any]:
 def _text(value: Any) -> str:
     """Returns a value of any type and size as an engine's text."""
     if isinstance(value, str):
-        return told(value)
+        return shortened(value)
     try:
-        return told(orjson.dumps(value).decode())
+        return shortened(orjson.dumps(value).decode())
     except TypeError:  # the JSON writer allows less nesting than the parser
         return f"({type(value).__name__} nested too deeply)"

@@ -2,20 +2,17 @@
 relayed from there straight to the client's connection."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
-
-import orjson
+from typing import Protocol
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import CHAT_PATH
+from hmas.gateway.api_form import ApiForm
+from hmas.gateway.engines.answer_checks import NO_REASON, NO_USAGE
 from hmas.gateway.engines.named_sse import NamedSseDecoder
-from hmas.gateway.engines.replies import ReplyEnd, plain_end, refusal
-from hmas.gateway.engines.sse import MAX_EVENT_BYTES, NO_USAGE, SseDecoder
-from hmas.gateway.openai.forms import FORMS, ApiForm
+from hmas.gateway.engines.replies import ReplyEnd, error_end, plain_end, refusal
+from hmas.gateway.engines.sse import MAX_EVENT_BYTES, SseDecoder
 from hmas.runtime.http1 import HttpExchange
 
 MAX_ERROR_BYTES = 2**20  # that are read of an error which an engine answers
-_CHAT = FORMS[CHAT_PATH]
 
 
 class RunSink(Protocol):
@@ -34,14 +31,24 @@ class GatewayRun:
     """A run whose answer is not streamed; it receives the engine's HTTP answer.
 
     `tokens` counts token events so far. `form` is that of the request. `max_bytes`: most bytes of an answer that is
-    kept until its end. `http` is set once the request was sent.
+    kept until its end. `max_tokens`: most tokens that the request allows, None if it does not say. `http` is set once
+    the request was sent.
     """
 
     counted = True  # whether the tokens of its answer are counted
 
-    def __init__(self, request_id: str, number: int, sink: RunSink, max_bytes: int, *, form: ApiForm = _CHAT) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        number: int,
+        sink: RunSink,
+        max_bytes: int,
+        *,
+        form: ApiForm,
+        max_tokens: int | None = None,
+    ) -> None:
         self.request_id, self.number = request_id, number
-        self._form = form
+        self._form, self._max_tokens = form, max_tokens
         self.tokens = 0
         self.http: HttpExchange | None = None
         self._sink, self._max_bytes = sink, max_bytes
@@ -92,7 +99,8 @@ class GatewayRun:
         if self._over:
             return
         body = b"".join(self._bodies)
-        self._finish(plain_end(body, self._form) if self._status == 200 else refusal(self._status, body))
+        whole = self._status == 200
+        self._finish(plain_end(body, self._form, self._max_tokens) if whole else refusal(self._status, body))
 
     def on_failure(self, reason: str) -> None:
         self.fail(reason, unreached=self.http is not None and self.http.unreached)
@@ -120,9 +128,10 @@ class StreamedRun(GatewayRun):
         push: Callable[[bytes], None],
         *,
         strip_usage: bool,
-        form: ApiForm = _CHAT,
+        form: ApiForm,
+        max_tokens: int | None = None,
     ) -> None:
-        super().__init__(request_id, number, sink, MAX_EVENT_BYTES, form=form)
+        super().__init__(request_id, number, sink, MAX_EVENT_BYTES, form=form, max_tokens=max_tokens)
         self._push = push
         self._decoder = NamedSseDecoder(form.events) if form.events else SseDecoder(strip_usage=strip_usage)
         self._held = b""
@@ -156,12 +165,12 @@ class StreamedRun(GatewayRun):
             self._conclude(relayed, tokens)
         elif self.tokens + tokens == 0:
             self.fail("the engine ended the stream before the first token")
-        elif decoder.finished():
-            self._conclude(relayed, tokens, decoder.missing_end)
-        else:
+        elif decoder.fault() == NO_REASON:
             if relayed:
                 self._relay(relayed, tokens)
             self.fail("the engine ended the stream early: neither its last event nor a reason for the end came")
+        else:
+            self._conclude(relayed, tokens, decoder.missing_end)
 
     def _relay(self, relayed: bytes, tokens: int) -> None:
         if self.tokens + tokens == 0:
@@ -184,12 +193,12 @@ class StreamedRun(GatewayRun):
             self._relay(relayed, tokens)
             relayed = b""
         if decoder.error is not None:
-            self._finish(self._error_end(decoder.error))
+            self._finish(error_end({"error": decoder.error}, generated=self.tokens > 0))
             return
-        data, usage = self._held + relayed + missing, decoder.usage or NO_USAGE
+        if fault := decoder.fault():
+            self._relay(relayed, 0)
+            self.fail(fault)
+            return
+        usage = (decoder.usage or NO_USAGE).within(self._max_tokens)
+        data = self._held + relayed + missing
         self._finish(ReplyEnd(outcome=Outcome.FINISHED, status=200, data=data, usage=usage))
-
-    def _error_end(self, error: dict[str, Any]) -> ReplyEnd:
-        code = error.get("code")
-        status = code if isinstance(code, int) and 400 <= code <= 599 else 500
-        return refusal(status, orjson.dumps({"error": error}), generated=self.tokens > 0)

@@ -4,60 +4,27 @@ An event is parsed only before the first token, or if a quick scan says that it 
 the end. The result does not depend on how the bytes were cut into reads.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
-from hmas.laws.figures import MOST_TOKENS, sane_int
+from hmas.gateway.engines.answer_checks import Usage, fault_of_end, is_lost, reason_of, usage_of
 
 MAX_EVENT_BYTES = 8 * 2**20
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The engine's own counts of tokens, each None if it reports none. `cached_tokens`: those of the prompt that it had
-    in its cache."""
-
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
-NO_USAGE = Usage()
 _DONE = b"data: [DONE]\n\n"
-_NO_OBJECT: dict[str, Any] = {"error": {"message": "the stream has an event that is no JSON object"}}
-
-
-def usage_of(document: Any, *, generated: int | None = None) -> Usage | None:
-    """Returns the token counts of an answer or a chunk of any form of the API; None if it has no complete `usage`
-    object, or counts that cannot be true. `generated`: the output's count where it may be left out."""
-    usage = document.get("usage") if isinstance(document, dict) else None
-    if not isinstance(usage, dict):
-        return None
-    if "input_tokens" in usage:  # of the Responses API, and of Anthropic's, where it is only what was not in the cache
-        prompt, output = _count(usage["input_tokens"]), _count(usage.get("output_tokens", generated))
-        details, beside = usage.get("input_tokens_details"), _count(usage.get("cache_read_input_tokens")) or 0
-        if prompt is not None and beside:
-            prompt, details = prompt + beside, {"cached_tokens": beside}
-    else:
-        prompt, output = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens", generated))
-        details = usage.get("prompt_tokens_details")
-    if prompt is None or output is None:
-        return None
-    return Usage(prompt, output, _count(details.get("cached_tokens")) if isinstance(details, dict) else None)
-
-
-def _count(value: object) -> int | None:
-    return sane_int(value, MOST_TOKENS) if isinstance(value, int) else None
+_REASON, _SPACED_REASON = b'"finish_reason":"', b'"finish_reason": "'  # in no text, whose quotes are escaped
+_NO_OBJECT: dict[str, Any] = {"error": {"message": "the stream has an event that is not a JSON object"}}
 
 
 class SseDecoder:
     """Decodes one stream of server-sent events.
 
-    `done` is true once `[DONE]` came; `error` is the object of an error event, and `usage` the token counts, each None
-    until it came. `strip_usage`: usage events are not relayed to the client.
+    `done` is true once `[DONE]` came, or a reason by which the engine gave the answer up; `fault` then tells whether
+    the answer is whole. `error` is the object of an error event, and `usage` the token counts that are believed, each
+    None until it came. `strip_usage`: usage events are not relayed to the client.
     """
 
     def __init__(self, *, strip_usage: bool) -> None:
@@ -67,6 +34,7 @@ class SseDecoder:
         self._started = False  # a token was seen
         self._ended = False  # nothing that comes now counts
         self._latest = b""  # the last events that count as tokens
+        self._reason = ""  # why the answer ended, if an event that was parsed has said so
         self.done = False
         self.error: dict[str, Any] | None = None
         self.usage: Usage | None = None
@@ -82,7 +50,8 @@ class SseDecoder:
             data = self._carry + data
         if self._started and self._delimiter == b"\n\n" and data.endswith(b"\n\n") and data.startswith(b"data:"):
             events = data.count(b"\n\n")
-            if events == 1 and b'"choices":[{' in data and b'"error"' not in data:  # quick check for nearly every token
+            # A quick check for nearly every token.
+            if events == 1 and b'"choices":[{' in data and b'"error"' not in data and _REASON not in data:
                 self._carry = b""
                 self._latest = data
                 return data, 1
@@ -108,9 +77,11 @@ class SseDecoder:
         self._delimiter = self._delimiter or b"\n\n"
         return self._split(data + self._delimiter)
 
-    def finished(self) -> bool:
-        """Returns whether the last token event named a reason for the end, so that the answer is whole."""
-        return any(map(_names_a_reason, self._latest.split(self._delimiter or b"\n\n")))
+    def fault(self) -> str:
+        """Returns what is wrong with the answer if it ends now, empty if it is whole: it was said why it ended, by one
+        of its events or by the last token's however that is written."""
+        last = self._latest.removesuffix(self._delimiter).rpartition(self._delimiter or b"\n\n")[2]
+        return fault_of_end(self._reason or _named_reason(last))
 
     def _split(self, data: bytes) -> tuple[bytes, int]:
         if not self._delimiter:
@@ -140,7 +111,7 @@ class SseDecoder:
         payload = _payload(event)
         if payload == b"[DONE]":
             self.done = self._ended = True
-            return True, 0
+            return not self.fault(), 0
         if not payload:
             return True, 0  # a comment, or a field that is not data
         return self._take_chunk(event, _object(payload) or _NO_OBJECT)
@@ -157,8 +128,13 @@ class SseDecoder:
             self.error = error if isinstance(error, dict) else {"message": str(error)}
             return False, 0
         if not chunk.get("choices"):
-            self.usage = usage_of(chunk) or self.usage
-            return not (self._strip_usage and self.usage is not None), 0
+            has_usage = isinstance(chunk.get("usage"), dict)
+            self.usage = usage_of(chunk) if has_usage else self.usage
+            return not (self._strip_usage and (has_usage or self.usage is not None)), 0
+        self._reason = reason_of(chunk["choices"]) or self._reason
+        if self._reason and is_lost(self._reason):
+            self.done = self._ended = True
+            return False, 0
         if self._started or _is_token(chunk["choices"]):
             self._started = True
             self._latest = event
@@ -175,16 +151,14 @@ def _object(payload: bytes) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and document else None
 
 
-def _names_a_reason(event: bytes) -> bool:
-    if b"finish_reason" not in event:
-        return False
-    choices = (event_object(event) or {}).get("choices")
-    choices = choices if isinstance(choices, list) else []
-    return any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
+def _named_reason(event: bytes) -> str:
+    return reason_of((event_object(event) or {}).get("choices")) if b"finish_reason" in event else ""
 
 
 def _may_be_special(data: bytes) -> bool:
-    return b'"choices":[]' in data or b'"choices": []' in data or b"[DONE]" in data or b'"error"' in data
+    if b'"choices":[]' in data or b'"choices": []' in data or b"[DONE]" in data or b'"error"' in data:
+        return True
+    return _REASON in data or _SPACED_REASON in data
 
 
 def event_object(event: bytes) -> dict[str, Any] | None:

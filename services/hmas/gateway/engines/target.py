@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from hmas.contracts.registry import API_PATHS
+from hmas.laws.hosts import can_be_resolved
 
 _HOST = re.compile(r"[A-Za-z0-9._:-]+")
 _PREFIX = re.compile(r"[A-Za-z0-9._~/-]*")
@@ -27,11 +28,12 @@ class EngineTarget:
         HTTPS."""
         parts = urlsplit(url)
         prefix = parts.path.rstrip("/").removesuffix("/v1")
-        usable = parts.scheme in ("http", "https") and _HOST.fullmatch(parts.hostname or "")
+        host = parts.hostname or ""
+        usable = parts.scheme in ("http", "https") and _HOST.fullmatch(host) and can_be_resolved(host)
         if not usable or not _PREFIX.fullmatch(prefix) or ".." in prefix:
             raise ValueError(f"engine URL {url!r} is unusable: give http://HOST:PORT or https://HOST[:PORT]")
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return EngineTarget(scheme=parts.scheme, host=parts.hostname or "", port=port, prefix=prefix)
+        return EngineTarget(scheme=parts.scheme, host=host, port=port, prefix=prefix)
 
     @property
     def origin(self) -> str:

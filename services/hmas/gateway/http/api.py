@@ -18,9 +18,9 @@ from starlette.routing import BaseRoute, Route
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION
-from hmas.gateway.agent.directory import ModelCard, ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelCard, ModelDirectory
 from hmas.gateway.decisions import DecisionLog
-from hmas.gateway.openai.errors import ApiError, InvalidRequest
+from hmas.gateway.errors import ApiError, InvalidRequest
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_page
 from hmas.gateway.tenants.store import TenantStore
@@ -58,7 +58,7 @@ def build_api(
     async def timeline(request: Request, model: str | None = None) -> JSONResponse:
         tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
         pools = frozenset(c.root for c in _visible(directory, tenant) if model is None or c.id == model)
-        return JSONResponse(decisions.told(pools))
+        return JSONResponse(decisions.changes_of(pools))
 
     @app.get("/health", summary="Whether the process is alive")
     async def health() -> Response:
@@ -87,7 +87,7 @@ def ops_routes(api: FastAPI, directory: ModelDirectory, decisions: DecisionLog) 
     description, also as a page for people that loads nothing from elsewhere."""
 
     async def timeline(_: Request) -> Response:
-        return JSONResponse(decisions.told(frozenset(card.root for card in directory.cards())))
+        return JSONResponse(decisions.changes_of(frozenset(card.root for card in directory.cards())))
 
     async def description(_: Request) -> Response:
         return JSONResponse(api.openapi())
@@ -110,7 +110,7 @@ def _visible(directory: ModelDirectory, tenant: Tenant) -> list[ModelCard]:
 
 
 def _listed(directory: ModelDirectory, tenants: TenantStore, request: Request) -> list[ModelCard]:
-    """Returns the models that whoever sent a request may use. Raises InvalidRequest (401), and 503 before the first
+    """Returns the models that the sender of a request may use. Raises InvalidRequest (401), and 503 before the first
     worker has told which models there are, because an empty list would say that there are none."""
     tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
     if not directory:
@@ -149,7 +149,8 @@ def _answer_errors(app: FastAPI, directory: ModelDirectory, tenants: TenantStore
         asked = f"{request.method} {request.url.path}"
         if error.status_code != 404:
             refused = ApiError.of(Outcome.INVALID_REQUEST, f"{asked}: {error.detail}")
-            return _error_response(request, replace(refused, status=error.status_code))
+            allow = (error.headers or {}).get("Allow", "")
+            return _error_response(request, replace(refused, status=error.status_code, allow=allow))
         try:
             tenant = tenants.authenticate(read_headers(request.scope["headers"])).tenant
         except InvalidRequest as unknown:
@@ -169,8 +170,8 @@ def _describe_hot_routes(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            told = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
-            app.openapi_schema = described(told)
+            schema = get_openapi(title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes)
+            app.openapi_schema = described(schema)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -1,18 +1,22 @@
 """Reads a request's body. Its declared size is checked before reading, its real size while reading, its time is
-bounded, and so are the bytes of all bodies that are being read. Large bodies are handled one at a time."""
+bounded, and so are the bytes of all bodies that are being read. Large bodies are parsed beside the event loop, one at
+a time, the tenants in turn."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from hmas.contracts.outcome import Outcome
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+T = TypeVar("T")
+LARGE_BYTES = 2**16  # bodies above are handled in a thread, one at a time
 
 
 class ClientGone(Exception):
@@ -23,9 +27,9 @@ class ClientGone(Exception):
 class BodyBounds:
     """Bounds of one request body: size in bytes, and seconds until all of it must be here.
 
-    `max_reading_bytes`: most bytes of all bodies that have come in part. `linger_bytes`, `linger_s`: how much of a
-    refused body is still read and thrown away, and for how long, so that the client reads the error instead of a broken
-    connection.
+    `max_reading_bytes`: most bytes of all bodies that have come in part or wait to be parsed. `linger_bytes`,
+    `linger_s`: how much of a refused body is still read and thrown away, and for how long, so that the client reads the
+    error instead of a broken connection.
     """
 
     max_bytes: int = 2 * 2**20
@@ -36,12 +40,13 @@ class BodyBounds:
 
 
 class BodyDesk:
-    """What the bodies of one server share: the room for those that are being read, and the turns of large ones to be
-    handled, which takes up to some tenths of a second and many times their size in memory."""
+    """What the bodies of one server share: the room for those that are being read or wait for their turn, and the
+    turns of large ones to be parsed, which takes up to some tenths of a second and many times their size in memory."""
 
     def __init__(self, bounds: BodyBounds) -> None:
         self._bounds = bounds
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "bodies")  # started with the first large body
+        self._turns_of: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by tenant
         self.reading = 0  # bytes
 
     def take(self, size: int) -> None:
@@ -54,12 +59,19 @@ class BodyDesk:
     def give(self, size: int) -> None:
         self.reading -= size
 
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Waits for the turn of a large body. Before the next one's turn all that is ready meanwhile goes on."""
-        async with self._turn:
-            yield
-            await asyncio.sleep(0)
+    async def parsed(self, tenant: str, size: int, parse: Callable[[], T]) -> T:
+        """Returns what `parse` returns for a body of `size` bytes. It is called at once for a small body, and for a
+        large one in a thread in its turn, so that the event loop goes on. Raises InvalidRequest (429) if there is no
+        room to wait for a turn."""
+        if size <= LARGE_BYTES:
+            return parse()
+        self.take(size)
+        try:
+            # One body of each tenant at a time waits for the thread, so that none waits for many of another's.
+            async with self._turns_of.setdefault(tenant, asyncio.Lock()):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
+        finally:
+            self.give(size)
 
 
 class BodyReader:

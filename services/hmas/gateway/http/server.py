@@ -17,23 +17,22 @@ import structlog
 from starlette.middleware.cors import CORSMiddleware
 
 from hmas.contracts.outcome import Outcome
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelDirectory
+from hmas.gateway.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.group import ExchangeGroup
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk, BodyReader, ClientGone, Message, Receive, Send
-from hmas.gateway.http.connections import SCOPE_KEY, GuardedProtocol
+from hmas.gateway.http.client_protocol import SCOPE_KEY, ClientProtocol
 from hmas.gateway.metrics import INVALID
-from hmas.gateway.openai.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.merging import AnswerMerger
 from hmas.gateway.reception import Arrival, Reception
 from hmas.gateway.shell import GatewayShell
-from hmas.gateway.tenants.store import Caller, TenantStore
+from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import QUEUE_STATUS
 
 log = structlog.get_logger()
 
-LARGE_BYTES = 2**16  # bodies above take turns
 COMMENT = b": keep-alive\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -120,9 +119,8 @@ class GatewayServer:
             message = "the header `x-hmas-queue-status` must be `comment` or `event`"
             raise InvalidRequest(message, "x-hmas-queue-status")
         if answer.scope["method"] != "POST":
-            await answer.fail(
-                replace(ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path"), status=405)
-            )
+            error = ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path")
+            await answer.fail(replace(error, status=405, allow="POST"))
             return
         exchange = await self._accept(answer)
         answer.watch(lambda: self._leave(answer))
@@ -145,16 +143,8 @@ class GatewayServer:
         arrival_s = self._clock()
         caller = self._reception.authenticate(answer)
         data = await answer.reader.read(answer.headers)
-        if len(data) <= LARGE_BYTES:
-            return self._open(answer, caller, data, arrival_s)
-        async with self._desk.turn():
-            return self._open(answer, caller, data, arrival_s)
-
-    def _open(
-        self, answer: "_Answer", caller: Caller, data: bytes | bytearray, arrival_s: float
-    ) -> Exchange | ExchangeGroup:
-        calls = self._reception.open(answer, caller, data, arrival_s)
-        if len(calls.parts) == 1:
+        calls = await self._reception.open(answer, caller, data, arrival_s, self._desk)
+        if len(calls) == 1:
             return answer.exchanges[0]
         return ExchangeGroup(answer.exchanges, AnswerMerger(calls.answers, calls.usage))
 
@@ -173,7 +163,7 @@ class _Answer(Arrival):
     ) -> None:
         super().__init__(scope["path"], scope["headers"])
         self.scope = scope
-        self._connection: GuardedProtocol | None = scope.get(SCOPE_KEY)
+        self._connection: ClientProtocol | None = scope.get(SCOPE_KEY)
         arrived = self._connection is not None and self._connection.body_arrived
         self.reader = BodyReader(receive, config.body, desk, arrived=arrived)
         self._errors: ErrorShape = FORMS[scope["path"]].errors
@@ -189,7 +179,7 @@ class _Answer(Arrival):
     # --- the client's leaving ---
 
     def watch(self, left: Callable[[], None]) -> None:
-        """Calls `left` when the client closes the connection. If the server does not use GuardedProtocol, a task waits
+        """Calls `left` when the client closes the connection. If the server does not use ClientProtocol, a task waits
         for this."""
         if self._connection is not None:
             self._connection.on_lost = left
@@ -217,7 +207,7 @@ class _Answer(Arrival):
 
     async def stream(self, exchange: Exchange | ExchangeGroup) -> bool:
         """Relays a streamed answer until its end; returns false if the client stopped reading."""
-        loop, told = asyncio.get_running_loop(), ""
+        loop, sent_mode = asyncio.get_running_loop(), ""
         every_s = self._config.comment_after_s if self._status else self._config.comment_every_s
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
         try:
@@ -240,10 +230,10 @@ class _Answer(Arrival):
                         return True
                     data += exchange.error.events(self._errors)
                 if not self._started:
-                    told = exchange.mode
+                    sent_mode = exchange.mode
                     await self._start(200, [*_STREAM_HEADERS, *self.own_headers()])
-                elif exchange.mode and not told:  # the stream had begun before the request was placed
-                    told, data = exchange.mode, b": x-hmas-mode: %b\n\n%b" % (exchange.mode.encode(), data)
+                elif exchange.mode and not sent_mode:  # the stream had begun before the request was placed
+                    sent_mode, data = exchange.mode, b": x-hmas-mode: %b\n\n%b" % (exchange.mode.encode(), data)
                 if not await self._write(data, more=not done):
                     return False
                 if done:
@@ -255,13 +245,13 @@ class _Answer(Arrival):
 
     def _comment(self) -> bytes:
         """Returns what keeps the stream alive; to a client that wants to know, it tells the place in the queue."""
-        place = self._shell.place(self.exchanges[0]) if self._status else None
-        if place is None:
+        turn = self._shell.turn(self.exchanges[0]) if self._status else None
+        if turn is None:
             return COMMENT
-        told = {"place": place.place, "queued": place.queued, "expected_wait_s": round(place.wait_s, 1)}
+        status = {"place": turn.number, "queued": turn.queued, "expected_wait_s": round(turn.wait_s, 1)}
         if self._status == b"event":
-            return b"event: queue_status\ndata: %b\n\n" % orjson.dumps({"type": "queue_status", **told})
-        return b": queue_status %b\n\n" % orjson.dumps(told)
+            return b"event: queue_status\ndata: %b\n\n" % orjson.dumps({"type": "queue_status", **status})
+        return b": queue_status %b\n\n" % orjson.dumps(status)
 
     async def plain(self, exchange: Exchange | ExchangeGroup) -> bool:
         """Sends an answer that is not streamed, the engine's body unchanged; returns false if the client stopped

@@ -16,12 +16,18 @@ MESSAGES_PATH = "/v1/messages"
 _key = lru_cache(maxsize=4096)(tenant_key)
 
 
-def chain_of(path: str, body: Mapping[str, Any], tenant: str) -> PrefixChain:
-    """Returns the chain of a body that was checked as one of this path. Token ids count by their digits."""
-    key, tools = _key(tenant), body.get("tools")
-    root = f"{body.get('model')}\0".encode("utf-8", "surrogatepass")
-    if isinstance(tools, list) and tools:
-        root += _written(tools)
+def root_of(body: Mapping[str, Any]) -> bytes:
+    """Returns what comes before a body's prompt: its model and the schemas of tools."""
+    root, tools = f"{body.get('model')}\0".encode("utf-8", "surrogatepass"), body.get("tools")
+    return root + _written(tools) if isinstance(tools, list) and tools else root
+
+
+def chain_of(path: str, body: Mapping[str, Any], tenant: str, root: bytes | None = None) -> PrefixChain:
+    """Returns the chain of a body that was checked as one of this path. Token ids count by their digits. `root` is
+    `root_of` the body, if that is known."""
+    key = _key(tenant)
+    if root is None:
+        root = root_of(body)
     if path == COMPLETIONS_PATH:
         prompt = body.get("prompt")
         if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):

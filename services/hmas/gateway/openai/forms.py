@@ -1,68 +1,14 @@
-"""The parts of the API that the gateway serves, one row each: what of a body is its prompt, what bounds the answer, and
-by what its answer, its stream and its errors are recognised.
-
-A form without a bound generates nothing (`prefill_only`): the engine computes the prompt, and to every agent the
-request is one whose answer has no tokens.
-"""
+"""The parts of the API that the gateway serves, one row of a table each, and how the prompt is read of a body."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
-from hmas.gateway.openai.errors import ErrorShape, InvalidRequest
+from hmas.gateway.api_form import ApiForm, EventNames, PromptRead
+from hmas.gateway.errors import ErrorShape, InvalidRequest
 from hmas.laws.tokens import content_text, content_tokens, json_tokens, message_tokens, text_tokens
 
 MAX_TEXTS = 4096  # texts or documents of one request, which all wait in the engine at once
-
-
-@dataclass(frozen=True, slots=True)
-class PromptRead:
-    """What is read of a body: its texts, for perception, and the estimate of its tokens."""
-
-    texts: list[str]
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class EventNames:
-    """The names of a stream's events, where these are named (`event: NAME`): those of which each holds a token, and
-    those after which nothing comes. `token_suffix` stands for all names that end so."""
-
-    tokens: frozenset[bytes]
-    ends: frozenset[bytes]
-    token_suffix: bytes = b"\n"  # in no name
-
-    def is_token(self, name: bytes) -> bool:
-        return name in self.tokens or name.endswith(self.token_suffix)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiForm:
-    """One path of the API.
-
-    `bounds`: the fields that may bound the answer, of which the first counts. `answers`: fields of which every whole
-    answer has one. `events`: those of a stream; None: it has OpenAI's unnamed chunks. `listed`: an answer may be a list
-    as well. `fixed`: fields that the engine's body gets whatever the client sent.
-    """
-
-    path: str
-    read: Callable[[dict[str, Any]], PromptRead]
-    bounds: tuple[str, ...]
-    answers: tuple[str, ...]
-    events: EventNames | None = None
-    errors: ErrorShape = ErrorShape.OPENAI
-    listed: bool = False
-    fixed: Mapping[str, Any] | None = None
-
-    @property
-    def prefill_only(self) -> bool:
-        return not self.bounds
-
-    @property
-    def chunked(self) -> bool:
-        """Whether it is one of the two forms whose streams have OpenAI's chunks, and whose length a replay can set."""
-        return self.events is None and not self.prefill_only
 
 
 # --- prompts ---
@@ -73,7 +19,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _model(body: dict[str, Any]) -> str:
-    """Returns the model's name, of which is known only later that it is one."""
+    """Returns the model's name as the body has it; whether the mesh serves such a model is checked later."""
     model = body.get("model")
     return model if isinstance(model, str) else ""
 
@@ -226,19 +172,25 @@ FORMS: Mapping[str, ApiForm] = {
     form.path: form
     for form in (
         ApiForm(
-            path=CHAT_PATH, read=_chat, bounds=("max_completion_tokens", "max_tokens"), answers=("choices",)
+            path=CHAT_PATH,
+            read=_chat,
+            bounds=("max_completion_tokens", "max_tokens"),
+            answers=("choices",),
+            reason="finish_reason",
         ),
         ApiForm(
             path=COMPLETIONS_PATH,
             read=_completion,
             bounds=("max_completion_tokens", "max_tokens"),
             answers=("choices",),
+            reason="finish_reason",
         ),
         ApiForm(
             path="/v1/responses",
             read=_responses,
             bounds=("max_output_tokens",),
             answers=("output",),
+            reason="status",
             events=RESPONSE_EVENTS,
             errors=ErrorShape.RESPONSES,
             fixed={"store": False},
@@ -248,6 +200,7 @@ FORMS: Mapping[str, ApiForm] = {
             read=_anthropic,
             bounds=("max_tokens",),
             answers=("content",),
+            reason="stop_reason",
             events=MESSAGE_EVENTS,
             errors=ErrorShape.ANTHROPIC,
         ),

@@ -6,6 +6,8 @@ from typing import Any
 
 import orjson
 
+from hmas.gateway.engines.answer_checks import NO_USAGE, usage_of
+
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -28,10 +30,15 @@ class AnswerMerger:
             payload = event.removeprefix(b"data:").strip()
             if not event.startswith(b"data:") or payload == b"[DONE]":
                 continue
-            chunk = orjson.loads(payload)
-            self._count(part, chunk.pop("usage", None))
-            if isinstance(chunk.get("choices"), list) and chunk["choices"]:
-                merged.append(b"data: %b\n\n" % orjson.dumps(self._placed(part, chunk)))
+            try:
+                chunk = orjson.loads(payload)
+                if not isinstance(chunk, dict):
+                    continue
+                self._count(part, chunk)
+                if isinstance(chunk.get("choices"), list) and chunk["choices"]:
+                    merged.append(b"data: %b\n\n" % orjson.dumps(self._placed(part, chunk)))
+            except (orjson.JSONDecodeError, TypeError):
+                pass  # it is no JSON, or nested more deeply than can be written
         return b"".join(merged)
 
     def end(self) -> bytes:
@@ -44,7 +51,7 @@ class AnswerMerger:
         choices: list[Any] = []
         for part, body in enumerate(bodies):
             answer = orjson.loads(body)
-            self._count(part, answer.pop("usage", None))
+            self._count(part, answer)
             choices += self._placed(part, answer)["choices"]
         return orjson.dumps({**self._head, "choices": choices, "usage": self._counts})
 
@@ -54,13 +61,12 @@ class AnswerMerger:
             self._head = {name: value for name, value in document.items() if name != "choices"}
         return {**self._head, "choices": choices}
 
-    def _count(self, part: int, usage: object) -> None:
-        """Adds the counts of a part. A prompt counts once, however many answers it has."""
-        if not isinstance(usage, dict):
-            return
-        first = part % self.answers == 0
-        prompt, output = (usage.get(name) for name in ("prompt_tokens", "completion_tokens"))
-        prompt = prompt if first and isinstance(prompt, int) else 0
-        output = output if isinstance(output, int) else 0
+    def _count(self, part: int, document: dict[str, Any]) -> None:
+        """Takes the counts out of a part, and adds them if they are believed. A prompt counts once, however many
+        answers it has."""
+        usage = usage_of(document) or NO_USAGE
+        document.pop("usage", None)
+        prompt = (usage.prompt_tokens or 0) if part % self.answers == 0 else 0
+        output = usage.output_tokens or 0
         for name, count in zip(self._counts, (prompt, output, prompt + output), strict=True):
             self._counts[name] += count

@@ -6,9 +6,11 @@ from html import escape
 from typing import Any
 
 from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
-from hmas.gateway.openai.body import MAX_ANSWERS, MAX_MODEL_CHARS, STEERING_FIELDS
+from hmas.gateway.openai.body import MAX_ANSWERS
+from hmas.gateway.openai.fields import MAX_MODEL_CHARS
 from hmas.gateway.openai.forms import FORMS
-from hmas.gateway.tenants.terms import TIER_NAMES
+from hmas.gateway.openai.steering import STEERING_FIELDS
+from hmas.gateway.openai.tiers import TIER_NAMES
 
 _HEADERS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
@@ -249,7 +251,7 @@ def docs_page(description: dict[str, Any]) -> str:
             parts += _operation(f"{method.upper()} {path}", operation)
     for name, schema in description["components"]["schemas"].items():
         fields = schema.get("properties", {}).items()
-        parts += [f"<h2>{escape(name)}</h2>", _table((field, _told(value)) for field, value in fields)]
+        parts += [f"<h2>{escape(name)}</h2>", _table((field, _summary(value)) for field, value in fields)]
     return "\n".join(parts)
 
 
@@ -260,11 +262,11 @@ def _operation(title: str, operation: dict[str, Any]) -> Iterator[str]:
     body = operation.get("requestBody", {"content": {"application/json": {"schema": {}}}})["content"][
         "application/json"
     ]
-    yield _table((name, _told(value)) for name, value in body["schema"].get("properties", {}).items())
+    yield _table((name, _summary(value)) for name, value in body["schema"].get("properties", {}).items())
     yield _table((status, each["description"]) for status, each in operation.get("responses", {}).items())
 
 
-def _told(schema: dict[str, Any]) -> str:
+def _summary(schema: dict[str, Any]) -> str:
     kinds = [each.get("type", "") for each in schema.get("oneOf", [schema])]
     names = dict.fromkeys(name for kind in kinds for name in ([kind] if isinstance(kind, str) else kind))
     return " ".join(filter(None, [" or ".join(filter(None, names)), schema.get("description", "")]))

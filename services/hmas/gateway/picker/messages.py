@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from google.protobuf.struct_pb2 import Struct
 
-from hmas.gateway.openai.errors import ApiError, ErrorShape, Headers
+from hmas.gateway.errors import ApiError, ErrorShape, Headers
 from hmas.wire.v1 import ext_proc_pb2 as pb
 
 DESTINATION = "x-gateway-destination-endpoint"
@@ -29,10 +29,10 @@ def refusal(error: ApiError, shape: ErrorShape, own_headers: Headers) -> pb.Proc
 
 def wanted(endpoint: str, headers: Headers, remove: Iterable[str]) -> tuple[pb.HeaderMutation, Struct]:
     """Returns what names the engine at `endpoint` (ip:port) to Envoy: headers of the request, and metadata."""
-    told = Struct()
-    told.get_or_create_struct(METADATA)[DESTINATION] = endpoint
+    metadata = Struct()
+    metadata.get_or_create_struct(METADATA)[DESTINATION] = endpoint
     named = [(DESTINATION.encode(), endpoint.encode()), *headers]
-    return pb.HeaderMutation(set_headers=_options(named), remove_headers=remove), told
+    return pb.HeaderMutation(set_headers=_options(named), remove_headers=remove), metadata
 
 
 def go_on() -> pb.ProcessingResponse:
@@ -85,6 +85,11 @@ def answer_body(body: pb.HttpBody, mode: int) -> pb.ProcessingResponse:
 
 def headers_of(message: pb.HttpHeaders) -> Headers:
     return [(each.key.encode(), each.raw_value or each.value.encode()) for each in message.headers.headers]
+
+
+def status_of(value: bytes) -> int:
+    """Returns the status of an answer, 502 for what is none."""
+    return int(value) if len(value) == 3 and value.isdigit() and b"100" <= value < b"600" else 502
 
 
 def subset_of(metadata: pb.Metadata) -> frozenset[str] | None:

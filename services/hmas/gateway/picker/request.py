@@ -8,26 +8,32 @@ ending the stream.
 import asyncio
 import time
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.engines.engines import EngineClient
 from hmas.gateway.engines.proxied import ProxiedRun
+from hmas.gateway.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk, BodyReader, ClientGone, Message
-from hmas.gateway.http.server import LARGE_BYTES
 from hmas.gateway.metrics import INVALID
-from hmas.gateway.openai.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.picker import messages
+from hmas.gateway.picker.strangers import Strangers
 from hmas.gateway.reception import Arrival, Reception
 from hmas.gateway.shell import GatewayShell
+from hmas.gateway.tenants.store import Caller
+from hmas.runtime.logs import LogRateLimit
 from hmas.wire.v1 import ext_proc_pb2 as pb
 
 log = structlog.get_logger()
+told = LogRateLimit()
+Part = TypeVar("Part")
 
 _BODY_MODES = (pb.ProcessingMode.BUFFERED, pb.ProcessingMode.FULL_DUPLEX_STREAMED)
 _KEY_HEADERS = ("authorization", "x-api-key")  # of clients; no engine should see them
@@ -37,10 +43,16 @@ class PickedRequest:
     """Follows one stream until it ends. It is the `Proxy` of its request."""
 
     def __init__(
-        self, context: Any, shell: GatewayShell, reception: Reception, bounds: BodyBounds, desk: BodyDesk
+        self,
+        context: Any,
+        shell: GatewayShell,
+        reception: Reception,
+        bounds: BodyBounds,
+        desk: BodyDesk,
+        strangers: Strangers,
     ) -> None:
         self._context, self._shell, self._reception = context, shell, reception
-        self._bounds, self._desk = bounds, desk
+        self._bounds, self._desk, self._strangers = bounds, desk, strangers
         self._arrival: Arrival | None = None
         self._errors = ErrorShape.OPENAI
         self._subset: frozenset[str] | None = None
@@ -57,34 +69,48 @@ class PickedRequest:
     async def serve(self) -> None:
         """Returns when Envoy ends the stream."""
         try:
-            await self._serve()
+            async with self._strangers.one():
+                begun = await self._refusing(self._meet())
+            if begun is not None:
+                await self._refusing(self._serve(*begun))
+        except TimeoutError:
+            await self._context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no request and API key came in time")
+        finally:
+            self._close()
+
+    async def _refusing(self, part: Awaitable[Part]) -> Part | None:
+        """Awaits a part of the stream; what ends it early is told to Envoy, and None is returned."""
+        try:
+            return await part
         except ClientGone:
             pass
         except InvalidRequest as invalid:
             INVALID.labels(invalid.error.reason).inc()
             await self._fail(invalid.error)
+        except DecodeError as error:
+            told.warn("picker_malformed", peer=self._context.peer(), reason=str(error)[:200])
+            await self._fail(ApiError.of(Outcome.INVALID_REQUEST, "what the proxy sent is no message"))
         except Exception:
             log.exception("request_failed", client_request=self._arrival.client_id if self._arrival else "")
             await self._fail(ApiError.of(Outcome.INTERNAL, "the gateway failed: its log has the reason"))
-        finally:
-            self._close()
+        return None
 
-    async def _serve(self) -> None:
+    async def _meet(self) -> tuple[Arrival, Caller, float] | None:
+        """Reads the first message and the API key in it; returns the request, who asks, and when it came, None if there
+        is none."""
         first = await self._read()
         if first is None or first.WhichOneof("request") != "request_headers":
-            return
+            return None
         arrival_s = time.monotonic()
-        arrival = self._arrival = self._begin(first)
-        caller = self._reception.authenticate(arrival)
+        arrival = self._begin(first)
+        return arrival, self._reception.authenticate(arrival), arrival_s
+
+    async def _serve(self, arrival: Arrival, caller: Caller, arrival_s: float) -> None:
         if self._buffered:
             self._out.append(messages.go_on())
             await self._flush()
         data = await BodyReader(self._receive, self._bounds, self._desk).read(arrival.headers)
-        if len(data) <= LARGE_BYTES:
-            self._reception.open(arrival, caller, data, arrival_s, self)
-        else:
-            async with self._desk.turn():
-                self._reception.open(arrival, caller, data, arrival_s, self)
+        await self._reception.open(arrival, caller, data, arrival_s, self._desk, self)
         await self._flush()
         while (message := await self._read()) is not None:
             self._hear(message)
@@ -105,7 +131,7 @@ class PickedRequest:
         self._errors = FORMS[path].errors
         if named.get(b":method") != b"POST":
             error = ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path")
-            raise _Refused(replace(error, status=405))
+            raise _Refused(replace(error, status=405, allow="POST"))
         if message.HasField("protocol_config") and modes.request_body_mode not in _BODY_MODES:
             advice = "the proxy's request_body_mode must be BUFFERED or FULL_DUPLEX_STREAMED"
             log.error("proxy_misconfigured", advice=advice)
@@ -151,9 +177,7 @@ class PickedRequest:
         run = self._run
         if run is not None:
             # Envoy answers for an engine that it cannot reach, and then names no time that the engine took.
-            run.answered(
-                int(status) if status.isdigit() else 502, unreached=b"x-envoy-upstream-service-time" not in named
-            )
+            run.answered(messages.status_of(status), unreached=b"x-envoy-upstream-service-time" not in named)
         if self._over:
             return
         self._answered = True
@@ -184,7 +208,7 @@ class PickedRequest:
             run.no_endpoint(str(error))
             return
         if self._subset is not None and endpoint not in self._subset:
-            run.no_endpoint(f"the engine at {endpoint} is none of those that the proxy may use for this request")
+            run.no_endpoint(f"the engine at {endpoint} is not one of those that the proxy may use for this request")
             return
         self._run, whole = run, b"".join(body)
         headers = [(b"content-length", b"%d" % len(whole))]
@@ -193,11 +217,11 @@ class PickedRequest:
         if engine.api_key:
             headers.append((b"authorization", b"Bearer " + engine.api_key.encode()))
         remove = _KEY_HEADERS[1:] if engine.api_key else _KEY_HEADERS
-        mutation, told = messages.wanted(endpoint, headers, remove)
+        mutation, metadata = messages.wanted(endpoint, headers, remove)
         if self._buffered:
-            self._out.append(messages.buffered(whole, mutation, told))
+            self._out.append(messages.buffered(whole, mutation, metadata))
         else:
-            self._out.extend(messages.streamed(whole, mutation, told, trailers=self._trailers))
+            self._out.extend(messages.streamed(whole, mutation, metadata, trailers=self._trailers))
         self._write()
 
     def end(self, error: ApiError | None) -> None:

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk
 from hmas.gateway.picker.request import PickedRequest
+from hmas.gateway.picker.strangers import Strangers
 from hmas.gateway.reception import Reception
 from hmas.gateway.shell import GatewayShell
 from hmas.runtime.certificates import CertificateFiles
+from hmas.runtime.rpc import AskedHealth, listening_options
 from hmas.wire.v1 import ext_proc_pb2, ext_proc_pb2_grpc
 
 SERVICE = ext_proc_pb2.DESCRIPTOR.services_by_name["ExternalProcessor"].full_name
@@ -21,12 +23,13 @@ _MESSAGE_BYTES = 2**20  # more than Envoy puts into one
 
 
 class _Processor(ext_proc_pb2_grpc.ExternalProcessorServicer):
-    def __init__(self, shell: GatewayShell, reception: Reception, bounds: BodyBounds) -> None:
+    def __init__(self, shell: GatewayShell, reception: Reception, bounds: BodyBounds, strangers: Strangers) -> None:
         self._shell, self._reception, self._bounds = shell, reception, bounds
-        self._desk = BodyDesk(bounds)
+        self._desk, self._strangers = BodyDesk(bounds), strangers
 
     async def Process(self, _: Any, context: Any) -> None:
-        await PickedRequest(context, self._shell, self._reception, self._bounds, self._desk).serve()
+        shell, reception = self._shell, self._reception
+        await PickedRequest(context, shell, reception, self._bounds, self._desk, self._strangers).serve()
 
 
 class PickerServer:
@@ -41,17 +44,17 @@ class PickerServer:
         bounds: BodyBounds,
         most: int,
         certificate: CertificateFiles | None = None,
+        strangers: Strangers | None = None,
     ) -> None:
         options = [
+            *listening_options(),
             ("grpc.max_receive_message_length", bounds.max_bytes + _MESSAGE_BYTES),
-            ("grpc.so_reuseport", 0),
-            ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ]
         self._ready, self._certificate = ready, certificate
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=most)
-        self._health = health.aio.HealthServicer()
+        self._health = AskedHealth()
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        processor = _Processor(shell, reception, bounds)
+        processor = _Processor(shell, reception, bounds, strangers or Strangers())
         ext_proc_pb2_grpc.add_ExternalProcessorServicer_to_server(processor, self._server)  # type: ignore[no-untyped-call]
 
     async def start(self, host: str, port: int) -> int:

@@ -1,10 +1,10 @@
 """The tenants file. Unknown fields and wrong values are errors that name their line and field.
 
 ```yaml
-classes:                   # what a request of a task type is worth to be on time, whoever sends it; default 1
+classes:                   # the worth of an answer on time to a request of a task type, for all tenants; default 1
   Dialogue: 2              # (the types are those of H-MAS Table 6, and `unknown`)
 tenants:
-  acme:
+  acme:                    # any text except `other`, under which views count the tenants that they do not list
     weight: 2              # share of the engines, and worth of a request, relative to other tenants; above 0, default 1
     priority_ceiling: -10  # the lowest priority number its requests may ask for; lower is served earlier; default 0
     slo: {ttft_ms: 2000, tpot_ms: 60, ttlt_ms: 60000}  # for its requests, each optional; headers outrank them
@@ -23,7 +23,6 @@ tenants:
 ```
 """
 
-import hmac
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from hashlib import sha256
@@ -36,13 +35,13 @@ from pydantic_core import ErrorDetails
 
 from hmas.contracts.gateway import ClassWeight, TenantLimits
 from hmas.contracts.request import TaskType
-from hmas.gateway.openai.body import STEERING_FIELDS
+from hmas.gateway.openai.steering import STEERING_FIELDS
+from hmas.gateway.openai.tiers import PRIORITY_LIMIT
 from hmas.gateway.tenants.terms import (
     MAX_IMPORTANCE,
     MAX_SLO_MS,
     MAX_TTLT_MS,
     MIN_IMPORTANCE,
-    PRIORITY_LIMIT,
     SloBounds,
     Tenant,
 )
@@ -50,6 +49,7 @@ from hmas.gateway.tenants.terms import (
 MAX_FAULTS = 10  # errors of one file that a message lists
 KEY_PREFIX = "hmas-"
 MAX_KEY_BYTES = 256
+RESERVED_NAME = "other"  # of views, metrics and records of use, for the tenants that they do not list
 
 
 class TenantFileError(ValueError):
@@ -80,14 +80,10 @@ class TenantTable:
     def find(self, key: bytes) -> TenantKey | None:
         """Returns the entry of an API key, or None if the key is unknown.
 
-        The time this takes does not tell an attacker how much of a guessed key is right: the look-up is by digest, and
-        the last comparison takes the same time wherever the digests differ.
+        The time this takes does not tell an attacker how much of a guessed key is right, because the look-up is by the
+        key's digest.
         """
-        digest = sha256(key).digest()
-        found = self.keys.get(digest)
-        if found is None or not hmac.compare_digest(found.digest, digest):
-            return None
-        return found
+        return self.keys.get(sha256(key).digest())
 
     def limits(self) -> tuple[TenantLimits, ...]:
         return tuple(tenant.limits for tenant in self.tenants.values())
@@ -112,7 +108,7 @@ def _classes(value: Any) -> tuple[ClassWeight, ...]:
     weights = []
     for name, weight in value.items():
         if name not in set(TaskType):
-            raise ValueError(f"`{name!s:.40}` is no task type: choose of {', '.join(TaskType)}")
+            raise ValueError(f"`{name!s:.40}` is not a task type: choose one of {', '.join(TaskType)}")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.001 <= weight <= 1_000_000:
             raise ValueError(f"the weight of {name} must be a number from 0.001 to 1e+06, not {weight!r:.40}")
         weights.append(ClassWeight(TaskType(name), float(weight)))
@@ -154,7 +150,20 @@ def _steering(value: Any) -> frozenset[str]:
     return frozenset(map(str, value))
 
 
-Text = Annotated[str, PlainValidator(str)]  # YAML reads some names as numbers or dates; they become text again
+def _text(value: Any) -> str:
+    """Returns a text, which YAML may have read as a number or a date, and "" for one that was left blank."""
+    if isinstance(value, dict | list):
+        raise ValueError(f"must be a text, not {value!r:.40}")
+    return "" if value is None else str(value)
+
+
+def _id(value: Any) -> str:
+    if not (text := _text(value)):
+        raise ValueError("must be a text that is not empty")
+    return text
+
+
+Text = Annotated[str, PlainValidator(_text)]
 SloMs = Annotated[float | None, _number(0.001, MAX_SLO_MS)]
 Count = Annotated[int | None, _number(0, 1e9, whole=True)]
 
@@ -164,7 +173,7 @@ class _Section(BaseModel):
 
 
 class _KeySection(_Section):
-    id: Text
+    id: Annotated[str, PlainValidator(_id)]
     sha256: Annotated[bytes, PlainValidator(_digest)]
     name: Text = ""
     created: Text = ""
@@ -229,7 +238,7 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 # --- reading ---
 
-Place = tuple[str | int, ...]  # where a value stands in the document: names of fields, and positions in lists
+YamlPath = tuple[str | int, ...]  # where a value stands in the document: names of fields, and positions in lists
 # The section that a field belongs to, by the length of the field's path.
 _SECTIONS: dict[int, type[_Section]] = {1: _TenantsFile, 3: _TenantSection, 4: _SloSection, 5: _KeySection}
 
@@ -257,6 +266,9 @@ def _parse(text: str) -> TenantTable:
     keys: dict[bytes, TenantKey] = {}
     ids: set[str] = set()
     for name, section in (file.tenants or {}).items():
+        if name == RESERVED_NAME:
+            problem = "views and metrics count under this name the tenants that they do not list: choose another name"
+            raise document.fault(("tenants", name), problem)
         section = section or _TenantSection()
         try:
             tenants[name] = section.tenant(name)
@@ -280,10 +292,10 @@ class _Document:
 
     def __init__(self, loader: yaml.SafeLoader) -> None:
         self._loader = loader
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[YamlPath, int] = {}
         self._values: dict[int, Any] = {}  # by the id of a node, because a YAML alias has the value of its anchor
 
-    def plain(self, node: yaml.Node, path: Place) -> Any:
+    def plain(self, node: yaml.Node, path: YamlPath) -> Any:
         """Returns the plain value of a node that stands at `path`. Raises TenantFileError if a name in it is not a text
         or is given twice."""
         self._lines.setdefault(path, node.start_mark.line + 1)
@@ -292,6 +304,8 @@ class _Document:
         if isinstance(node, yaml.MappingNode):
             mapping: dict[str, Any] = {}
             self._values[id(node)] = mapping
+            own: set[str] = set()
+            given = {id(name_node) for name_node, _ in node.value}  # by the mapping itself, not by a merge (`<<`)
             self._loader.flatten_mapping(node)
             for name_node, value_node in node.value:
                 name = self._scalar(name_node, path)
@@ -299,8 +313,10 @@ class _Document:
                 self._lines[inside] = name_node.start_mark.line + 1
                 if not isinstance(name, str) or not name:
                     raise self.fault(inside, "a name must be a text that is not empty: put it in quotes")
-                if name in mapping:
+                if name in own:
                     raise self.fault(inside, "this name is given twice in one mapping: remove one")
+                if id(name_node) in given:
+                    own.add(name)
                 mapping[name] = self.plain(value_node, inside)
             return mapping
         if isinstance(node, yaml.SequenceNode):
@@ -310,25 +326,25 @@ class _Document:
             return items
         return self._scalar(node, path)
 
-    def _scalar(self, node: yaml.Node, path: Place) -> Any:
+    def _scalar(self, node: yaml.Node, path: YamlPath) -> Any:
         try:
             return self._loader.construct_object(node, deep=True)
         except (yaml.YAMLError, ValueError) as error:
             raise self.fault(path, str(error)) from None
 
-    def fault(self, path: Place, problem: str) -> TenantFileError:
-        return TenantFileError(self._told(path, problem))
+    def fault(self, path: YamlPath, problem: str) -> TenantFileError:
+        return TenantFileError(self._located(path, problem))
 
     def faults(self, error: ValidationError) -> str:
         """Returns the errors that come first in the file, at most MAX_FAULTS, as one line."""
-        told = [(self._line(each["loc"]), self._told(*_problem(each))) for each in error.errors()]
+        told = [(self._line(each["loc"]), self._located(*_problem(each))) for each in error.errors()]
         return "; ".join(list(dict.fromkeys(text for _, text in sorted(told)))[:MAX_FAULTS])
 
-    def _told(self, path: Place, problem: str) -> str:
+    def _located(self, path: YamlPath, problem: str) -> str:
         names = ".".join(part for part in path if isinstance(part, str))
         return f"line {self._line(path)}, {names or 'top level'}: {problem}"
 
-    def _line(self, path: Place) -> int:
+    def _line(self, path: YamlPath) -> int:
         """Returns the line of the value at `path`, or of the nearest value around it if its own line is not known, as
         inside a YAML alias."""
         while path not in self._lines:
@@ -336,7 +352,7 @@ class _Document:
         return self._lines[path]
 
 
-def _problem(error: ErrorDetails) -> tuple[Place, str]:
+def _problem(error: ErrorDetails) -> tuple[YamlPath, str]:
     """Returns the place of an error and a message about it in terms of the tenants file."""
     path, kind = error["loc"], error["type"]
     if kind == "value_error":

@@ -3,11 +3,14 @@
 A key is shown once, when it is made; the file holds only its SHA-256. The file is replaced atomically.
 """
 
+import fcntl
 import os
 import secrets
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from hashlib import sha256
@@ -44,12 +47,13 @@ def make_key(path: Path, tenant: str, name: str = "", expires_s: float = inf) ->
     Raises TenantFileError if the file is invalid or its layout cannot be edited, and OSError if it cannot be read or
     written.
     """
-    text = path.read_text() if path.exists() else ""
-    before = parse_tenants(text)
-    made, secret = _new_key(tenant, name, expires_s)
-    file = _TenantsText(text)
-    file.add(made)
-    _replace(path, file.checked(before.tenants, {**before.keys, made.digest: made}, _advice(made)))
+    with _alone(path):
+        text = path.read_text() if path.exists() else ""
+        before = parse_tenants(text)
+        made, secret = _new_key(tenant, name, expires_s)
+        file = _TenantsText(text)
+        file.add(made)
+        _replace(path, file.checked(before.tenants, {**before.keys, made.digest: made}, _advice(made)))
     return MadeKey(made.id, secret, tenant not in before.tenants)
 
 
@@ -60,16 +64,17 @@ def rotate_key(path: Path, key_id: str, grace_s: float, expires_s: float = inf) 
     Raises TenantFileError if no key has this id, if the file is invalid or if its layout cannot be edited, and OSError
     if it cannot be read or written.
     """
-    text = path.read_text()
-    before = parse_tenants(text)
-    old = _find(before.keys, key_id)
-    ending = _expiring(old, time.time() + grace_s)
-    made, secret = _new_key(old.tenant, old.name, expires_s)
-    file = _TenantsText(text)
-    file.change(ending)
-    file.add(made)
-    keys = {**before.keys, old.digest: ending, made.digest: made}
-    _replace(path, file.checked(before.tenants, keys, _advice(made)))
+    with _alone(path):
+        text = path.read_text()
+        before = parse_tenants(text)
+        old = _find(before.keys, key_id)
+        ending = _expiring(old, time.time() + grace_s)
+        made, secret = _new_key(old.tenant, old.name, expires_s)
+        file = _TenantsText(text)
+        file.change(ending)
+        file.add(made)
+        keys = {**before.keys, old.digest: ending, made.digest: made}
+        _replace(path, file.checked(before.tenants, keys, _advice(made)))
     return MadeKey(made.id, secret, False)
 
 
@@ -115,17 +120,18 @@ def revoke_key(path: Path, key_id: str) -> TenantKey:
     Raises TenantFileError if no key has this id, if the file is invalid or if its layout cannot be edited, and OSError
     if it cannot be read or written.
     """
-    text = path.read_text()
-    before = parse_tenants(text)
-    found = _find(before.keys, key_id)
-    file = _TenantsText(text)
-    kept = {digest: key for digest, key in before.keys.items() if key is not found}
-    if kept:
-        file.remove(found)
-    else:
-        kept[found.digest] = _expiring(found, time.time())
-        file.change(kept[found.digest])
-    _replace(path, file.checked(before.tenants, kept, f"delete key `{key_id}` by hand"))
+    with _alone(path):
+        text = path.read_text()
+        before = parse_tenants(text)
+        found = _find(before.keys, key_id)
+        file = _TenantsText(text)
+        kept = {digest: key for digest, key in before.keys.items() if key is not found}
+        if kept:
+            file.remove(found)
+        else:
+            kept[found.digest] = _expiring(found, time.time())
+            file.change(kept[found.digest])
+        _replace(path, file.checked(before.tenants, kept, f"delete key `{key_id}` by hand"))
     return found
 
 
@@ -226,6 +232,18 @@ def _section(parent: CommentedMap, name: str, kind: type[Any]) -> Any:
 def _text(value: str) -> str:
     """Returns the value in quotes if YAML 1.1, which gateways read, would otherwise not take it for a text."""
     return SingleQuotedScalarString(value) if yaml.safe_dump(value).startswith(("'", '"')) else value
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits until nobody else edits a file of this folder: of two who read it before either wrote, the second would
+    undo what the first did, such as a revocation."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -28,7 +28,7 @@ def _span_s(text: str) -> float:
     """Returns the seconds of a span such as 30d, 12h, 5m or 10s."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     if found is None:
-        raise typer.BadParameter(f"{text!r} is no span of time: write 30d, 12h, 5m or 10s")
+        raise typer.BadParameter(f"{text!r} is not a span of time: write 30d, 12h, 5m or 10s")
     return float(int(found[1]) * _SECONDS[found[2]])
 
 
@@ -41,7 +41,7 @@ def _end_s(text: str) -> float:
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no date: write 30d, 2027-01-31 or 2027-01-31T12:00:00Z") from None
+        raise typer.BadParameter(f"{text!r} is not a date: write 30d, 2027-01-31 or 2027-01-31T12:00:00Z") from None
     return float(int((instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)).timestamp()))
 
 

@@ -12,7 +12,7 @@ import structlog
 
 from hmas.contracts.gateway import ClassWeight, TenantLimits
 from hmas.contracts.outcome import Outcome
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
 from hmas.gateway.tenants.file import MAX_KEY_BYTES, TenantFileError, TenantKey, TenantTable, parse_tenants
 from hmas.gateway.tenants.terms import Tenant
 

@@ -7,18 +7,17 @@ the default SLOs of H-MAS Table 6. What a header states is clamped by the tenant
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from math import nan
 
 from hmas.contracts.gateway import TenantLimits
 from hmas.contracts.request import Slo, TaskType
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
+from hmas.gateway.openai.tiers import PRIORITY_LIMIT, ServiceTier
 from hmas.laws.slo import DEFAULT_IMPORTANCE, default_slo
 
 MAX_SLO_MS = 3_600_000.0  # an hour
 MAX_TTLT_MS = 24 * MAX_SLO_MS
 MIN_IMPORTANCE, MAX_IMPORTANCE = 0.5, 1.0  # Eq. 14
-PRIORITY_LIMIT = 2**31
 DEFAULT_FLOW = "default"
 
 _TTFT = (b"x-llm-d-slo-ttft-ms", b"x-slo-ttft-ms")
@@ -63,20 +62,7 @@ class SloBounds:
 UNBOUNDED = SloBounds()
 
 
-class ServiceTier(StrEnum):
-    """OpenAI's service tiers, as far as they differ here. `flex` is served when there is room: it may wait FLEX_FACTOR
-    times as long and comes after everything else. `priority` is the most urgent that the tenant may ask for."""
-
-    FLEX = "flex"
-    DEFAULT = "default"
-    PRIORITY = "priority"
-
-
-# What a body may name; the last three are names of OpenAI and Anthropic for what is the default here.
-TIER_NAMES = {tier.value: tier for tier in ServiceTier} | dict.fromkeys(
-    ("auto", "scale", "standard_only"), ServiceTier.DEFAULT
-)
-FLEX_FACTOR = 4.0
+FLEX_FACTOR = 4.0  # the tier `flex` may wait this many times as long as the default one
 FLEX_PRIORITY = 1_000_000  # later than a client of another tier usually asks for
 
 

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hmas.gateway.usage.book import COUNTS, UsageCounts, UsageKey
 from hmas.gateway.usage.files import COLUMNS, UsageFileError, read_folder, write_rows
 from hmas.runtime.extras import needs
+from hmas.runtime.harmless_text import harmless
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 console = Console()
@@ -29,7 +31,7 @@ def _day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat() if text else ""
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no date: write 2027-01-31") from None
+        raise typer.BadParameter(f"{text!r} is not a date: write 2027-01-31") from None
 
 
 def _read(folder: Path, since: str, until: str) -> dict[UsageKey, UsageCounts]:
@@ -87,5 +89,7 @@ def usage_table(totals: dict[tuple[str, str], UsageCounts]) -> Table:
     for column in COLUMNS[1:]:
         table.add_column(column.replace("_", " "), justify="right" if column in COUNTS else "left", overflow="fold")
     for tenant, key in sorted(totals):
-        table.add_row(tenant, key, *(str(getattr(totals[tenant, key], name)) for name in COUNTS))
+        table.add_row(
+            Text(harmless(tenant)), Text(harmless(key)), *(str(getattr(totals[tenant, key], name)) for name in COUNTS)
+        )
     return table

@@ -113,7 +113,7 @@ def read_file(path: Path) -> dict[UsageKey, UsageCounts]:
                     raise ValueError
                 rows[key] = UsageCounts(**dict(zip(COUNTS, values, strict=True)))
         except (ValueError, TypeError, csv.Error):
-            raise UsageFileError(f"{path}: line {number + 1} is no line of a usage file") from None
+            raise UsageFileError(f"{path}: line {number + 1} is not a line of a usage file") from None
     return rows
 
 

@@ -1,6 +1,7 @@
 """The command `hmas calibrate`."""
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,10 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from hmas.mesh.calibrate.client import Endpoint, EndpointFailed
 from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of
-from hmas.mesh.calibrate.measure import measure
 from hmas.mesh.calibrate.measurement import Measurement
 from hmas.mesh.calibrate.outcome import Calibration, calibrated, plots, poor_fits, table
-from hmas.mesh.calibrate.plan import DECODE_TOKENS, PlanPoint, make_plan, requests_of
+from hmas.mesh.calibrate.points import DECODE_TOKENS, PlanPoint, make_plan, requests_of
+from hmas.mesh.calibrate.probe import measure
 from hmas.mesh.command import run_command
 
 console = Console()
@@ -29,9 +30,10 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="profile file to write")] = Path("out/calibrated.yaml"),
     name: Annotated[str, typer.Option(help="name of the profile; default: the model's name and this host's")] = "",
     model: Annotated[str, typer.Option(help="model to measure; default: the first that the endpoint lists")] = "",
+    hardware: Annotated[str, typer.Option(help="the engine's card and how many, e.g. H100x2, for `hmas profile`")] = "",
     api_key_file: Annotated[Path | None, typer.Option(help="file with the endpoint's API key")] = None,
-    max_requests: Annotated[int, typer.Option(min=40, help="most requests to send in all")] = 400,
-    max_batch: Annotated[int, typer.Option(min=1, help="most requests at once")] = 64,
+    max_requests: Annotated[int, typer.Option(min=40, help="maximum number of requests to send in all")] = 400,
+    max_batch: Annotated[int, typer.Option(min=1, help="maximum number of requests at once")] = 64,
     max_prompt: Annotated[
         int | None, typer.Option(min=64, help="longest prompt, in tokens; default: the model's context length")
     ] = None,
@@ -52,7 +54,7 @@ def calibrate(
         try:
             async with Endpoint(url, key, model, request_timeout) as endpoint:
                 made, remarks = await _calibrate(
-                    endpoint, url, name, max_requests, max_batch, max_prompt, stated, journal
+                    endpoint, url, name, hardware, max_requests, max_batch, max_prompt, stated, journal
                 )
         except EndpointFailed as error:
             errors.print(f"hmas calibrate: {error}", soft_wrap=True, markup=False)
@@ -73,8 +75,8 @@ def calibrate(
 
 
 async def _calibrate(
-    endpoint: Endpoint, url: str, name: str, budget: int, max_batch: int, max_prompt: int | None, stated: Stated,
-    journal_path: Path,
+    endpoint: Endpoint, url: str, name: str, hardware: str, budget: int, max_batch: int, max_prompt: int | None,
+    stated: Stated, journal_path: Path,
 ) -> tuple[Calibration, list[str]]:  # fmt: skip
     card = await endpoint.card()
     model_len = int(card.get("max_model_len") or DEFAULT_MODEL_LEN)
@@ -92,7 +94,8 @@ async def _calibrate(
         )
     short = endpoint.model.rpartition("/")[2]
     source = f"measured by `hmas calibrate` at {urlsplit(url).netloc}: {endpoint.model}, {requests_of(points)} requests"
-    return calibrated(name or f"{short}-{platform.node()}", source, measurements, limits), remarks
+    made = calibrated(name or f"{short}-{platform.node()}", source, measurements, limits)
+    return replace(made, profile=replace(made.profile, model=endpoint.model, hardware=hardware)), remarks
 
 
 async def _measured(

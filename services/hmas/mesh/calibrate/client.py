@@ -138,9 +138,9 @@ class Endpoint:
         """Polls the server's metrics until `stop` is set and returns the highest values seen; zeros without metrics."""
         most = EngineGauges()
         while not stop.is_set():
-            page = await self.metrics()
-            dialect = scrape.dialect_of(page)
-            reading = scrape.read(page, dialect) if dialect else None
+            metrics = scrape.read_page(await self.metrics())
+            dialect = scrape.dialect_of(metrics)
+            reading = scrape.read(metrics, dialect) if dialect else None
             if reading is None:
                 return most
             most = EngineGauges(

@@ -42,11 +42,6 @@ class MeasurementJournal:
             file.write(orjson.dumps(row) + b"\n")
 
 
-def measurements_in(path: Path) -> list[Measurement]:
-    """Returns all measurements in a journal file, whatever its subject."""
-    return [Measurement(**row) for row in _rows(path)[1:]]
-
-
 def _rows(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line in path.read_bytes().splitlines():

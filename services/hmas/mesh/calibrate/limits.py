@@ -22,7 +22,7 @@ class Stated:
 
 def told_kv(page: bytes) -> tuple[int, int]:
     """Returns KV block size (tokens) and number of blocks as vLLM's metrics page states them; zeros if absent."""
-    labels = scrape.labels_of(page, "vllm:cache_config_info")
+    labels = scrape.labels_of(scrape.read_page(page), scrape.CACHE_CONFIG)
     try:
         return int(labels["block_size"]), int(labels["num_gpu_blocks"])
     except (KeyError, ValueError):

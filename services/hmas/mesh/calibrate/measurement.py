@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hmas.engine.fitting import Observation
-from hmas.mesh.calibrate.plan import PlanPoint
+from hmas.mesh.calibrate.points import PlanPoint
 
 MIN_STEPS = 8  # in the window where the whole batch decodes: fewer make an unreliable mean
 

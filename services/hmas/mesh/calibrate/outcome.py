@@ -43,6 +43,8 @@ class Calibration:
         """Returns a profile file that `parse_profiles` reads, with confidence intervals and the throughput decay."""
         body: dict[str, Any] = {
             "source": self.profile.source,
+            "model": self.profile.model,
+            "hardware": self.profile.hardware,
             "cost": asdict(self.fit.cost),
             "limits": asdict(self.profile.limits),
             "fit": asdict(self.fit.error),

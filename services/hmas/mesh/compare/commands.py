@@ -13,7 +13,7 @@ from hmas.engine.core.profile import EngineProfile
 from hmas.mesh.compare.picture import picture
 from hmas.mesh.compare.rows import rows_csv
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target, replay
-from hmas.mesh.compare.simulated import Turn, in_turn
+from hmas.mesh.compare.simulated import SYSTEMS, Turn, in_turn
 from hmas.mesh.compare.table import Scored, comparison_table, scores_json
 from hmas.mesh.compare.workload import ReplayWorkload
 from hmas.mesh.state import MeshState
@@ -93,7 +93,7 @@ async def at_rate(
                     for seed, run in zip(seeds, live[name], strict=True)
                 ]
                 runs[f"{name}, simulated"] = await asyncio.to_thread(
-                    in_turn, name, turns, profile, len(comparison.state.engine_urls), comparison.window_s
+                    in_turn, SYSTEMS[name], turns, profile, len(comparison.state.engine_urls), comparison.window_s
                 )
     title = f"{comparison.workload.name}, {rate_rps:g} req/s for {comparison.window_s:g} s"
     comparison.console.print(comparison_table(title, runs))

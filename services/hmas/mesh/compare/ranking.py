@@ -12,8 +12,8 @@ from hmas.mesh.client import bus_of
 from hmas.mesh.compare.commands import Comparison, report_problems, write
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_table, scores_json
-from hmas.mesh.pin import set_pin
 from hmas.mesh.state import MeshState
+from hmas.operator.pin import set_pin
 
 IN_FORCE_S = 30.0  # it takes about a second if nothing is wrong
 POLL_S = 0.1

@@ -15,7 +15,7 @@ HEADER = (
 
 def rows_csv(runs: Mapping[str, Sequence[Replay]], seeds: Sequence[int]) -> str:
     """Returns the requests of all runs, those of a side in the order of `seeds`. Times are in s; a latency is empty if
-    the request never came so far."""
+    the request never got that far."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)

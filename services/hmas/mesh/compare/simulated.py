@@ -8,13 +8,17 @@ from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile
 from hmas.laws.scoring import Score, Settlement, score
 from hmas.mesh.compare.runs import DRAIN_S
+from hmas.sim.offered import offered
+from hmas.sim.past.rehearsal import of_blocks
 from hmas.sim.perceived import perceived
-from hmas.sim.sources import offered
-from hmas.sim.systems import HMAS, reads_shipped, run_system
+from hmas.sim.processes.fleet import Baseline, run_fleet
+from hmas.sim.processes.mesh import MeshSim
+from hmas.sim.setup import MeshSetup
+from hmas.sim.vllm import VLLM
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas_loadgen.traces.row import Trace
 
-SYSTEMS = {"direct": "vllm", "mesh": HMAS}
+SYSTEMS: dict[str, Baseline | MeshSetup] = {"direct": VLLM, "mesh": MeshSetup()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,35 +39,42 @@ class Turn:
     began_s: float = 0.0
 
 
-def simulated(side: str, turn: Turn, profile: EngineProfile, engines: int, window_s: float) -> SimulatedReplay:
-    """Runs `side` of a comparison (direct, mesh), or another system by its name, in virtual time, on `engines` engines
-    of a profile with a worker each.
+def simulated(
+    system: Baseline | MeshSetup, turn: Turn, profile: EngineProfile, engines: int, window_s: float
+) -> SimulatedReplay:
+    """Runs a system, such as one of `SYSTEMS`, in virtual time, on `engines` engines of a profile. In a mesh each of
+    them has a worker of its own.
 
     Requests that have not ended `DRAIN_S` after the window are cut off there, as the live ones are. Raises ValueError
     if the packages that the simulator needs are missing (`hmas[sim]`).
     """
-    return in_turn(side, [turn], profile, engines, window_s)[0]
+    return in_turn(system, [turn], profile, engines, window_s)[0]
 
 
 def in_turn(
-    side: str, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
+    system: Baseline | MeshSetup, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
 ) -> list[SimulatedReplay]:
-    """Runs several replays of a side. One mesh serves them all, at the instants at which the live one did, because it
+    """Runs several replays of a system. One mesh serves them all, at the instants at which the live one did, because it
     remembers: after a bursty minute it orders the next one more by deadline."""
-    if side != "mesh":
-        return [_run(side, [turn], profile, engines, window_s)[0] for turn in turns]
-    return _run(side, turns, profile, engines, window_s)
+    if isinstance(system, Baseline):
+        return [_run(system, [turn], profile, engines, window_s)[0] for turn in turns]
+    return _run(system, turns, profile, engines, window_s)
 
 
 def _run(
-    side: str, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
+    system: Baseline | MeshSetup, turns: Sequence[Turn], profile: EngineProfile, engines: int, window_s: float
 ) -> list[SimulatedReplay]:
     starts = [turn.began_s - turns[0].began_s for turn in turns]
-    parts = [_workload(side, turn, number, profile, window_s) for number, turn in enumerate(turns)]
+    read = isinstance(system, MeshSetup)
+    parts = [_workload(turn, number, profile, window_s, read) for number, turn in enumerate(turns)]
     requests = [_later(request, by_s) for part, by_s in zip(parts, starts, strict=True) for request in part.requests]
     whole = replace(parts[0], requests=tuple(requests), duration_s=starts[-1] + window_s)
-    system = SYSTEMS.get(side, side)
-    settled = iter(run_system(system, whole, profile, engines, turns[0].seed, workers=engines).settlements)
+    seed = turns[0].seed
+    if isinstance(system, Baseline):
+        result = run_fleet(system, whole, profile, engines, seed)
+    else:
+        result = MeshSim(replace(system, workers=engines), profile, engines, whole, seed, rehearsal=of_blocks).run()
+    settled = iter(result.settlements)
     replays = []
     for part, by_s in zip(parts, starts, strict=True):
         own = [replace(s, offered_s=s.offered_s - by_s) for s in islice(settled, len(part.requests))]
@@ -71,12 +82,11 @@ def _run(
     return replays
 
 
-def _workload(side: str, turn: Turn, number: int, profile: EngineProfile, window_s: float) -> Workload:
-    """Returns the requests of a replay, with ids that no other replay has."""
-    reads = reads_shipped(SYSTEMS.get(side, side))
+def _workload(turn: Turn, number: int, profile: EngineProfile, window_s: float, read: bool) -> Workload:
+    """Returns the requests of a replay, with ids that no other replay has; perception has `read` their prompts."""
     trace = turn.trace
-    workload = offered(trace, trace.name, window_s, turn.seed, stated=True, prompts=reads).fitting(profile)
-    if reads:
+    workload = offered(trace, trace.name, window_s, turn.seed, stated=True, prompts=read).fitting(profile)
+    if read:
         workload = perceived(workload)
     named = (replace(r, request=replace(r.request, id=f"{number}-{r.id}")) for r in workload.requests)
     return replace(workload, requests=tuple(named))

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.live import Live
 
 from hmas.contracts.routes import Role
-from hmas.mesh.client import connected
-from hmas.mesh.jobs import jobs_of
-from hmas.mesh.top.model import TopModel
 from hmas.mesh.top.view import render_top
+from hmas.operator.client import connected
+from hmas.operator.jobs import jobs_of
+from hmas.operator.mesh_view import MeshView
 from hmas.runtime.bus import Bus
 
 REDRAW_S = 0.5
@@ -24,7 +24,7 @@ async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = No
 
     Raises MeshUnreachable.
     """
-    model = TopModel()
+    model = MeshView()
     bus.follow(Role.TOP, lambda value: model.hear(time.monotonic(), value))
     async with connected(bus):
         if once_after_s is not None:
@@ -40,7 +40,7 @@ async def run_top(bus: Bus, console: Console, *, once_after_s: float | None = No
                     live.update(render_top(model, time.monotonic()))
 
 
-async def _ask_for_jobs(bus: Bus, model: TopModel) -> None:
+async def _ask_for_jobs(bus: Bus, model: MeshView) -> None:
     while True:
         try:
             model.jobs = await jobs_of(bus)

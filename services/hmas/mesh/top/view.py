@@ -1,4 +1,4 @@
-"""Renders a `TopModel` as tables of the terminal library rich."""
+"""Renders a `MeshView` as tables of the terminal library rich."""
 
 from collections.abc import Iterable
 
@@ -9,14 +9,15 @@ from rich.text import Text
 from hmas.contracts.job import JobRow
 from hmas.contracts.telemetry import EngineSample
 from hmas.contracts.views import ShareView, VLong, VShort
-from hmas.laws.layout import bounds_ms, described, engine_classes, place
-from hmas.mesh.jobs import duration, share_of, templates
-from hmas.mesh.top.model import TopModel, WorkerRow
+from hmas.laws.layout import bounds_ms, described, engine_classes, engine_path
+from hmas.operator.jobs import duration, share_of, templates
+from hmas.operator.mesh_view import MeshView, WorkerRow
+from hmas.operator.safe_cells import safe_cells
 
 SHOWN_TEMPLATES = 5
 
 
-def render_top(model: TopModel, now_s: float) -> RenderableType:
+def render_top(model: MeshView, now_s: float) -> RenderableType:
     if not model.workers:
         return Text("waiting for a worker's first heartbeat ...", style="dim")
     parts: list[RenderableType] = [*_pools(model), _workers(model, now_s)]
@@ -30,13 +31,14 @@ def render_top(model: TopModel, now_s: float) -> RenderableType:
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    (shown,) = safe_cells((title,))
+    table = Table(title=shown, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for i, column in enumerate(columns):
         table.add_column(column, justify="right" if i else "left", no_wrap=i > 0, overflow="fold")
     return table
 
 
-def _pools(model: TopModel) -> Iterable[Table]:
+def _pools(model: MeshView) -> Iterable[Table]:
     """Yields one table per pool, whose title names the pool and its workers' topologies."""
     columns = ("req/s", "good/s", "queued", "running", "oldest", "TTFT s\np50/p95", "TPOT ms\np50/p95", "missed",
                "mismatch")  # fmt: skip
@@ -44,9 +46,9 @@ def _pools(model: TopModel) -> Iterable[Table]:
         short = model.short.get(pool)
         reported = [r.telemetry for r in model.workers.values() if r.telemetry and r.telemetry.pool == pool]
         topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
-        decision = model.decisions.get(pool)
-        layout = f", {described(decision.layout)}" if decision is not None and decision.layout.cuts_s else ""
-        table = _table(f"pool {pool}: {topology}{layout}", columns)
+        layout = model.layout(pool)
+        told = f", {described(layout)}" if layout.cuts_s else ""
+        table = _table(f"pool {pool}: {topology}{told}", columns)
         table.collapse_padding = True
         table.columns[0].justify, table.columns[0].no_wrap = "right", True
         table.add_row(*_pool_cells(short, model.long.get(pool)))
@@ -69,7 +71,7 @@ def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:
     ]
 
 
-def _workers(model: TopModel, now_s: float) -> Table:
+def _workers(model: MeshView, now_s: float) -> Table:
     columns = ("name", "queue", "run", "N_run", "B_token", "KV", "step\nused", "util", "step\nms",
                "pre-\nempted", "state")  # fmt: skip
     table = _table("workers", columns)
@@ -80,9 +82,10 @@ def _workers(model: TopModel, now_s: float) -> Table:
         queue = str(telemetry.queued_count) if telemetry else "-"
         title = f"{name}, {telemetry.topology}" if telemetry else name
         running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
-        table.add_row(title, queue, running, "", "", "", "", "", "", "", _worker_state(row, now_s))
+        table.add_row(*safe_cells((title, queue, running, "", "", "", "", "", "", "", _worker_state(row, now_s))))
         for engine in telemetry.engines if telemetry else ():
-            table.add_row(f"  {engine.engine}{_class_of(row, engine.engine)}", *_engine_cells(engine))
+            named = f"  {engine.engine}{_class_of(row, engine.engine)}"
+            table.add_row(*safe_cells((named, *_engine_cells(engine))))
     return table
 
 
@@ -90,7 +93,7 @@ def _class_of(row: WorkerRow, engine: str) -> str:
     """Returns the TPOT SLOs of an engine's pace class in words; "" while the layout is mixed."""
     if row.heartbeat is None or not row.heartbeat.layout.cuts_s:
         return ""
-    layout, at = row.heartbeat.layout, place(row.heartbeat.worker, engine)
+    layout, at = row.heartbeat.layout, engine_path(row.heartbeat.worker, engine)
     return f" ({bounds_ms(layout.cuts_s, engine_classes(layout, (at,))[at])})"
 
 
@@ -120,8 +123,14 @@ def _engine_cells(engine: EngineSample) -> list[str | Text]:
         f"{engine.utilisation:.2f}",
         f"{engine.step_s * 1e3:.0f}",
         str(engine.preemptions_total),
-        Text("up", style="green") if engine.up else Text("down", style="red"),
+        _engine_state(engine),
     ]
+
+
+def _engine_state(engine: EngineSample) -> Text:
+    if not engine.up:
+        return Text("down", style="red")
+    return Text("suspected", style="yellow") if engine.suspected else Text("up", style="green")
 
 
 def _attainment(title: str, shares: tuple[ShareView, ...]) -> Table:
@@ -129,7 +138,7 @@ def _attainment(title: str, shares: tuple[ShareView, ...]) -> Table:
     for share in sorted(shares, key=lambda s: (-s.offered, s.name))[:14]:
         of = max(share.settled, 1)
         table.add_row(
-            share.name,
+            *safe_cells((share.name,)),
             str(share.offered),
             str(share.settled),
             f"{share.ok / of:.0%}",
@@ -150,8 +159,7 @@ def _jobs(jobs: list[JobRow]) -> Table:
     table.collapse_padding = True
     for row in every[:SHOWN_TEMPLATES]:
         table.add_row(
-            row.template or "-",
-            row.tenant,
+            *safe_cells((row.template or "-", row.tenant)),
             str(row.jobs),
             str(row.running),
             f"{row.calls / row.jobs:.1f}",
@@ -163,10 +171,10 @@ def _jobs(jobs: list[JobRow]) -> Table:
     return table
 
 
-def _changes(model: TopModel, now_s: float) -> Table:
+def _changes(model: MeshView, now_s: float) -> Table:
     table = _table("changes", ("ago", "where", "what"))
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "left", False
     for at_s, where, what in reversed(model.changes):
-        table.add_row(f"{now_s - at_s:.0f} s", where, what)
+        table.add_row(*safe_cells((f"{now_s - at_s:.0f} s", where, what)))
     return table

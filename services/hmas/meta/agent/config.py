@@ -1,8 +1,10 @@
 """The configuration of the meta agent, one part per component."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
+from hmas.contracts.pool_plan import Budget, Catalogue
 from hmas.laws.pace import PaceConfig
 
 
@@ -32,8 +34,8 @@ class RulesConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BypassConfig:
-    """The conditions of the emergency bypass. An overload alone is no emergency, because FCFS serves an overload worse
-    than any other topology."""
+    """The conditions of the emergency bypass. An overload alone is not an emergency, because FCFS serves it worse than
+    any other topology."""
 
     collapse_violation: float = 0.95  # violation rate at which hardly any request is on time, whatever the order
     clear_violation: float = 0.5  # violation rate at or below which the bypass may end
@@ -93,14 +95,43 @@ class RehearsalConfig:
     margin: float = 0.01  # share of requests by which even the lower end of the predicted gain must be above 0
     cpu_share: float = 0.25  # of one core, on average
     timeout_s: float = 180.0  # an answer that takes longer is not waited for
-    max_candidates: int = 3
     observe_s: float = 130.0  # after a switch, until V_long's window lies wholly after it
+
+
+class PlanActs(StrEnum):
+    """How far the controller follows a plan by itself. Each may do what those before it may."""
+
+    ADVISE = "advise"  # it only tells the plan
+    ROUTING = "routing"  # it changes pace classes
+    SCALE = "scale"  # it orders engines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanConfig:
+    """Whether plans are made, out of which instance types, and when the controller follows them; times are in s."""
+
+    catalogue: Catalogue | None = None  # None: there are no plans
+    budgets: tuple[Budget, ...] = ()
+    acts: PlanActs = PlanActs.ADVISE
+    look_every_s: float = 1.0  # heartbeats come no faster
+    settle_s: float = 10.0  # after the first heartbeat; until then some engines may be unknown
+    drain_s: float = 60.0  # what an engine is expected to need until its last answer has ended
+    least_horizon_s: float = 600.0  # for which a gain is expected to last, however young the mix of requests is
+    most_horizon_s: float = 3600.0
+    rate_change: float = 0.3  # of a pool's requests per second, relative, from which on the mix is another one
+    mix_change: float = 0.2  # share of a pool's requests that need another pace, from which on it is
+    steps_a_day: int = 20  # most irreversible ones
+    slowness: float = 0.25  # by which measured steps without load may differ from the catalogue's
+    min_observations: int = 3  # of an engine's pace
+    miss: float = 0.05  # share of the requests by which a plan may gain less than was predicted
+    misses: int = 2  # in a row, after which the controller no longer acts
+    observe_s: float = 130.0  # after a plan's last step, until V_long's window lies wholly after it
+    patience: float = 5.0  # times what a step should take, after which it is given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetaConfig:
-    """The configuration of the meta agent; times are in s. `selector` names one selector, or several with commas
-    between them, which all propose."""
+    """The configuration of the meta agent; times are in s."""
 
     selector: str = "rules"
     decide_every_s: float = 15.0  # the decision period, Delta T_meta of H-MAS
@@ -112,10 +143,7 @@ class MetaConfig:
     pool_forgotten_after_s: float = 3600.0
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
     layout: LayoutConfig = field(default_factory=LayoutConfig)
+    plan: PlanConfig = field(default_factory=PlanConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)
     bypass: BypassConfig = field(default_factory=BypassConfig)
     rollback: RollbackConfig = field(default_factory=RollbackConfig)
-
-    @property
-    def selectors(self) -> tuple[str, ...]:
-        return tuple(name.strip() for name in self.selector.split(","))

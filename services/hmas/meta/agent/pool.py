@@ -1,5 +1,6 @@
 """What the meta agent keeps for one pool."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -9,21 +10,22 @@ from hmas.contracts.control import (
     SAFE_TOPOLOGY,
     Hints,
     Layout,
+    LayoutDecision,
     Pin,
     Split,
     TopologyDecision,
     TopologyName,
 )
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.views import VLong, VShort
-from hmas.laws.layout import assigned, place, split_of
+from hmas.laws.layout import assigned, engine_path, in_class_order, split_of
 from hmas.laws.transitions import following
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.guards import BypassGuard, RollbackGuard
-from hmas.meta.agent.rehearsing import PredictedGain, Proposal
-from hmas.meta.agent.selectors.rules import RulesSelector
+from hmas.meta.agent.rehearsing import PredictedGain
 from hmas.meta.agent.selectors.selector import Choice, Selector
-from hmas.meta.agent.selectors.table import SELECTORS
+from hmas.meta.agent.selectors.table import RULES, SELECTORS, MakeSelector
 
 PIN = "pin"
 
@@ -63,7 +65,15 @@ class InForce:
     bypass: bool
     reason: str
     selector: str
-    layout: Layout = MIXED
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutInForce:
+    """What is in force in a pool: a layout decision without epoch, number and validity."""
+
+    layout: Layout
+    reason: str
+    selector: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,8 +84,7 @@ class PoolState:
     worker, with the instant when it said so."""
 
     name: str
-    selectors: tuple[Selector, ...]  # those that answer at once
-    rules: Selector
+    selector: Selector  # the rules where a language model is asked, because they decide where it does not answer
     bypass: BypassGuard
     rollback: RollbackGuard
     seen_s: float
@@ -89,7 +98,6 @@ class PoolState:
     long: VLong | None = None
     long_s: float = float("-inf")
     ask: Ask | None = None
-    proposals: tuple[Proposal, ...] = ()  # of the selectors that answered while a language model is asked
     prediction: PredictedGain | None = None  # of the last switch, until it was compared with what came
     beats: dict[str, WorkerHeartbeat] = field(default_factory=dict)  # of the workers in `engines`
     bypass_reason: str = ""
@@ -98,8 +106,11 @@ class PoolState:
     layout_due_s: float = 0.0
     switched_s: float = float("-inf")
     sent_s: float = float("-inf")
-    sent: InForce | None = None
+    sent: tuple[InForce, LayoutInForce] | None = None
+    laid_out: bool = False  # this process has chosen a layout, so a previous writer's counts no longer
     split: Split = field(default_factory=Split)
+    split_reason: str = "initial layout"
+    split_by: str = "initial"
     order: tuple[str, ...] = ()
     layouts: tuple[tuple[float, Split], ...] = ()  # chosen before `split`, with the instants at which they ended
     engines: dict[str, tuple[float, tuple[str, ...]]] = field(default_factory=dict)
@@ -128,7 +139,6 @@ class PoolState:
                 bypass=False,
                 reason=by,
                 selector=PIN,
-                layout=self.layout(self.split if self.pin.split is None else self.pin.split),
             )
         if self.mode is Decider.BYPASSED:
             return InForce(
@@ -141,14 +151,22 @@ class PoolState:
             bypass=False,
             reason=c.reason,
             selector=self.chosen_by,
-            layout=self.layout(self.split),
         )
 
-    def lay_out(self, now_s: float, split: Split, order: tuple[str, ...], keep_s: float) -> None:
+    def layout_in_force(self) -> LayoutInForce:
+        """Returns the layout in force: the pin's, otherwise the one that was chosen. A bypass suspends it."""
+        if self.pin is not None and self.pin.split is not None:
+            return LayoutInForce(self.layout(self.pin.split), f"pinned by {self.pin.by or 'an operator'}", PIN)
+        return LayoutInForce(self.layout(self.split), self.split_reason, self.split_by)
+
+    def lay_out(
+        self, now_s: float, split: Split, order: tuple[str, ...], keep_s: float, reason: str, selector: str
+    ) -> None:
         """Takes a chosen layout. Those before it are remembered for `keep_s`."""
         ended = (*self.layouts, (now_s, self.split))
         self.layouts = tuple(each for each in ended if each[0] >= now_s - keep_s)
-        self.split, self.order = split, order
+        self.split, self.order, self.split_reason, self.split_by = split, order, reason, selector
+        self.laid_out = True
 
     def layout(self, split: Split) -> Layout:
         """Returns the layout of that shape over the engines that are known."""
@@ -157,15 +175,26 @@ class PoolState:
         return assigned(split, self.places())
 
     def places(self) -> list[str]:
-        """Returns the places of the engines that are up, in the order in which classes get them: those that have no
-        place in the order come last, by name."""
-        rank = {each: i for i, each in enumerate(self.order)}
+        """Returns the places of the engines that are up, in the order in which classes get them."""
         up = (each for _, places in self.engines.values() for each in places)
-        return sorted(up, key=lambda each: (rank.get(each, len(rank)), each))
+        return in_class_order(up, self.order, self.kinds)
+
+    @property
+    def kinds(self) -> dict[str, EngineKind]:
+        """The kind of each engine that its worker tells of, by its place."""
+        return {
+            engine_path(worker, each.engine): each.engine_kind
+            for worker, beat in self.beats.items()
+            for each in beat.engines
+        }
 
     def meet(self, now_s: float, heartbeat: WorkerHeartbeat) -> None:
         """Notes which engines of a worker are up. One that drains, or is silent for too long, has none."""
-        up = () if heartbeat.draining else tuple(place(heartbeat.worker, e.engine) for e in heartbeat.engines if e.up)
+        up = (
+            ()
+            if heartbeat.draining
+            else tuple(engine_path(heartbeat.worker, e.engine) for e in heartbeat.engines if e.up)
+        )
         self.engines[heartbeat.worker] = now_s, up
         horizon_s = now_s - WORKER_LOST_AFTER_S
         self.engines = {worker: told for worker, told in self.engines.items() if told[0] >= horizon_s and told[1]}
@@ -188,19 +217,26 @@ class PoolState:
             self.bypass.rest()
             self.choice = Choice(decision.topology, decision.hints, decision.reason)
             self.chosen_by = decision.selector
-            self.split = split_of(decision.layout)
-            self.order = tuple(each.place for each in decision.layout.engines)
+
+    def resume_layout(self, decision: LayoutDecision) -> None:
+        """Goes on from the last layout of a previous writer; of a pin's only the order of the engines is taken."""
+        self.order = tuple(each.place for each in decision.layout.engines)
+        if decision.selector == PIN:
+            return
+        self.split = split_of(decision.layout)
+        self.split_reason, self.split_by = decision.reason, decision.selector
 
     def banned(self, now_s: float, topology: TopologyName) -> bool:
         self.banned_until_s = {t: until for t, until in self.banned_until_s.items() if until > now_s}
         return topology in self.banned_until_s
 
 
-def new_pool(config: MetaConfig, name: str, now_s: float) -> PoolState:
+def new_pool(
+    config: MetaConfig, name: str, now_s: float, selectors: Mapping[str, MakeSelector] = SELECTORS
+) -> PoolState:
     return PoolState(
         name=name,
-        selectors=tuple(SELECTORS[name](config) for name in config.selectors if name in SELECTORS),
-        rules=RulesSelector(config.rules),
+        selector=selectors.get(config.selector, selectors[RULES])(config),
         bypass=BypassGuard(config.bypass),
         rollback=RollbackGuard(config.rollback),
         seen_s=now_s,

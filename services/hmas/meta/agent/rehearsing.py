@@ -1,11 +1,9 @@
-"""Rehearsals before a switch: which proposals are tried, how much CPU time that may take, and which one is good
-enough."""
+"""Rehearsals before a switch: how much CPU time they may take, and which outcome is good enough."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hmas.contracts.control import Hints, Split, TopologyName
-from hmas.contracts.rehearsal import Policy, Rehearsal, Rehearsed
+from hmas.contracts.control import TopologyName
+from hmas.contracts.rehearsal import Rehearsal, Rehearsed
 from hmas.contracts.views import VLong
 from hmas.meta.agent.config import RehearsalConfig
 from hmas.meta.agent.selectors.selector import Choice
@@ -21,14 +19,14 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRehearsal:
-    """A rehearsal that was asked for and not answered yet. The proposals are by topology and hints."""
+    """A rehearsal that was asked for and not answered yet."""
 
     number: int
     pool: str
     began_s: float
     deadline_s: float
     view: VLong
-    proposals: dict[tuple[TopologyName, Hints], Proposal]
+    proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +54,6 @@ class CpuBudget:
 
     def spend(self, began_s: float, cpu_s: float) -> None:
         self._free_s = max(self._free_s, began_s + cpu_s / self._share)
-
-
-def candidates(
-    proposals: Sequence[Proposal], current: Choice, split: Split, most: int
-) -> tuple[dict[tuple[TopologyName, Hints], Proposal], tuple[Policy, ...]]:
-    """Returns the proposals that differ from what is in force and from one another, the first `most` of them, and their
-    policies. A proposal of the bypass is none: emergencies are the guards' to see."""
-    found: dict[tuple[TopologyName, Hints], Proposal] = {}
-    for proposal in proposals:
-        key = (proposal.choice.topology, proposal.choice.hints)
-        if key != (current.topology, current.hints) and not proposal.choice.bypass and len(found) < most:
-            found.setdefault(key, proposal)
-    policies = (Policy(topology=t, hints=h, split=split, proposer=p.by) for (t, h), p in found.items())
-    return found, tuple(policies)
 
 
 def winner(config: RehearsalConfig, rehearsal: Rehearsal) -> Rehearsed | None:

@@ -55,8 +55,8 @@ class _Cell:
         return float(total * 0.5 ** ((now_s - self.updated_s) / half_life_s))
 
     def most_frequent(self) -> TaskType:
-        """Returns the task type with the most weight, ties in order of name; `unknown` only if there is no other."""
-        known: list[TaskType] = [t for t in self.weights if t is not TaskType.UNKNOWN]
+        """Returns the task type with the most weight, ties in order of name; `unknown` only if no other has any."""
+        known: list[TaskType] = [t for t, row in self.weights.items() if t is not TaskType.UNKNOWN and any(row)]
         return min(known or list(self.weights), key=lambda task: (-sum(self.weights[task]), task.value))
 
 

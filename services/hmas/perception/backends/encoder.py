@@ -48,9 +48,10 @@ class PromptEncoder:
         if len(text) <= head_chars + tail_chars:
             pieces = self._pieces(text)
             if len(pieces) > self._head + self._tail:
-                pieces = pieces[: self._head] + pieces[-self._tail :]
+                pieces = pieces[: self._head] + pieces[len(pieces) - self._tail :]
         else:
-            pieces = self._pieces(text[:head_chars])[: self._head] + self._pieces(text[-tail_chars:])[-self._tail :]
+            last = self._pieces(text[len(text) - tail_chars :])
+            pieces = self._pieces(text[:head_chars])[: self._head] + last[max(0, len(last) - self._tail) :]
         return [CLS, *pieces, SEP]
 
     def _pieces(self, text: str) -> list[int]:

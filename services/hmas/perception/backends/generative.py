@@ -147,7 +147,7 @@ class EndpointCompletion:
 
 
 class LocalCompletion:
-    """Completes prompts by a causal LM in this process, through transformers (needs the extra `train`).
+    """Completes prompts by a causal LM in this process, through transformers (needs the extra `generative`).
 
     `base` is the model's name or folder, `adapter` a folder of LoRA weights, None for the plain model.
     """

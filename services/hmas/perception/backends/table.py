@@ -37,7 +37,7 @@ def _generative(config: GenerativeConfig) -> Backend:
 
     version = f"generative-{config.model}"
     if not config.url:
-        with needs("train", "set HMAS_GENERATIVE_URL"):
+        with needs("generative", "set HMAS_GENERATIVE_URL"):
             return GenerativeBackend(LocalCompletion(config.model, config.adapter), version)
     with needs("meta"):
         complete = EndpointCompletion(config.url, config.model, config.api_key(), config.timeout_s)

@@ -1,9 +1,13 @@
-"""Corrects a cost model's times for a worker by what the worker measured (ADR 0009)."""
+"""Corrects a cost model's times for one kind of engine of a worker by what was measured there (ADR 0009, ADR 0050)."""
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from math import log
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.request import Cost
+from hmas.contracts.telemetry import RequestFinished
+from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.measured_line import MeasuredLine
 from hmas.prediction.agent.residual import ResidualScale
 
@@ -59,8 +63,8 @@ def _tpot() -> MeasuredTime:
 
 
 @dataclass(slots=True)
-class MeasuredWorker:
-    """Corrects both costs for one worker: the prefill time and the time per output token."""
+class MeasuredKind:
+    """Corrects both costs for one kind of engine of one worker: the prefill time and the time per output token."""
 
     ttft: MeasuredTime = field(default_factory=_prefill)
     tpot: MeasuredTime = field(default_factory=_tpot)
@@ -73,3 +77,42 @@ class MeasuredWorker:
         """Learns from the `measured` cost of a finished request; `modelled` is the model's uncorrected cost."""
         self.ttft.learn(prompt_tokens, modelled.ttft_s, measured.ttft_s)
         self.tpot.learn(running + 1, modelled.tpot_s, measured.tpot_s)
+
+
+class MeasuredWorkers:
+    """The corrections by worker and kind of engine. Beyond `most` of them, the one that learnt nothing for longest is
+    forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._measured: OrderedDict[tuple[str, EngineKind], MeasuredKind] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._measured)
+
+    def cost(self, worker: str, query: CostQuery, modelled: Cost) -> Cost:
+        """Returns the corrected cost of a query; `modelled` is the model's."""
+        measured = self._measured.get((worker, query.kind))
+        return modelled if measured is None else measured.cost(query.prompt_tokens, query.running, modelled)
+
+    def learn(self, worker: str, query: CostQuery, modelled: Cost, measured: Cost) -> None:
+        """Learns from the `measured` cost of a query; `modelled` is the model's uncorrected cost."""
+        key = worker, query.kind
+        known = self._measured.setdefault(key, MeasuredKind())
+        self._measured.move_to_end(key)
+        if len(self._measured) > self._most:
+            self._measured.popitem(last=False)
+        known.learn(query.prompt_tokens, query.running, modelled, measured)
+
+    def factors(self, worker: str) -> dict[EngineKind, tuple[float, float]]:
+        """Returns the factors on the model's prefill time and TPOT for each kind of a worker's engines."""
+        return {
+            kind: (measured.ttft.factor, measured.tpot.factor)
+            for (name, kind), measured in self._measured.items()
+            if name == worker
+        }
+
+
+def measured_cost(finished: RequestFinished) -> Cost:
+    """Returns what a finished request cost: its own prefill, and its time per output token, 0 without a second one."""
+    return Cost(finished.own_prefill_s, finished.tpot_s if finished.output_tokens > 1 else 0.0)

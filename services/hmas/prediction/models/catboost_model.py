@@ -63,12 +63,6 @@ def corrected(physical_s: NDArray[np.float64], learnt: NDArray[np.float64]) -> N
     return times
 
 
-def write_forest(path: Path, trees: Forest) -> None:
-    np.savez_compressed(
-        path, allow_pickle=False, **{field.name: getattr(trees, field.name) for field in fields(Forest)}
-    )
-
-
 def read_forest(path: Path) -> Forest:
     """Returns the trees of both times. Raises FileNotFoundError if `path` is missing."""
     if not path.is_file():

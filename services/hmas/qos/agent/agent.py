@@ -23,7 +23,7 @@ from hmas.laws.pace_fit import PaceFit, slownesses
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
-from hmas.qos.agent.past import PastRequests
+from hmas.qos.agent.past_requests import PastRequests
 from hmas.qos.agent.short import ShortWindow
 from hmas.qos.agent.workers import WorkerTrack
 
@@ -54,9 +54,9 @@ class _Pool:
         self.long.worker(now_s, telemetry)
         self.past.topology = telemetry.topology
         for queued in telemetry.queued:
-            self.past.told(queued)
+            self.past.hear(queued)
         for seen in telemetry.first_tokens:
-            self.past.told(seen)
+            self.past.hear(seen)
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         self.short.gateway(now_s, telemetry)

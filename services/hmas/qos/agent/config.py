@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.cadences import LONG_VIEW_S, SHORT_VIEW_S, WORKER_LOST_AFTER_S
 from hmas.laws.pace_fit import PaceFitConfig
-from hmas.qos.agent.past import PastConfig
+from hmas.qos.agent.past_requests import PastConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

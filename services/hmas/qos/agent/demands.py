@@ -1,5 +1,5 @@
-"""How many requests of which pace and lengths a pool gets: the joint histogram of TPOT SLO, prompt and output length,
-with the sums that tell what their tokens cost."""
+"""How many requests of which pace and lengths a pool gets: the joint histogram of needed time per token, prompt and
+output length, with the sums that tell what their tokens cost."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -42,9 +42,10 @@ def count_demand(demands: Demands, queued: RequestQueued, most: int) -> None:
     young or full, and they are what fills it.
     """
     prompt, output = queued.prompt_tokens, queued.predicted_output_tokens
-    if queued.tpot_slo_s <= 0.0 or output <= 0.0:
+    needed_s = queued.needed_tpot_s or queued.tpot_slo_s
+    if needed_s <= 0.0 or output <= 0.0:
         return
-    slo = ceil(log(queued.tpot_slo_s) / log(SLO_RATIO) - _ROUNDING)
+    slo = ceil(log(needed_s) / log(SLO_RATIO) - _ROUNDING)
     kind = slo, (prompt.bit_length() + 1) // 2, int(output).bit_length()  # prompts by fours, outputs by twos
     demand = demands.get(kind)
     if demand is None:

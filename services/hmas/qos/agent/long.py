@@ -90,7 +90,7 @@ class LongWindow:
         bucket.work.add(settled.prompt_tokens + 2.0 * settled.predicted_output_tokens)
         if settled.ttft_s is not None:
             bucket.ttft.add(settled.ttft_s)
-        if settled.tpot_s is not None and settled.output_tokens > 1:
+        if settled.tpot_s and settled.output_tokens > 1:  # 0 where the answer was not streamed
             bucket.tpot.add(settled.tpot_s)
         if settled.outcome is Outcome.FINISHED and settled.output_tokens:  # otherwise nobody counted them
             bucket.output.add(settled.output_tokens)

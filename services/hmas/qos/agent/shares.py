@@ -7,7 +7,7 @@ from hmas.contracts.views import ShareView
 from hmas.laws.scoring import Verdict
 
 OTHER = "other"
-_NAMES_PER_BUCKET = 4  # a bucket counts so many times the names of a view, so that the view can pick the largest
+_NAMES_PER_BUCKET = 4  # a bucket keeps this many times as many names as a view, which picks the largest
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +34,8 @@ class ShareCounts:
         self.ttft_ok += other.ttft_ok
         self.tpot_ok += other.tpot_ok
         self.tokens += other.tokens
-        self.weight = other.weight
+        if other.offered:  # only an offer tells the weight
+            self.weight = other.weight
 
 
 class Shares:

@@ -46,7 +46,7 @@ class ShortWindow:
         for token in telemetry.first_tokens:
             bucket.ttft.add(token.ttft_s)
         for finished in telemetry.finished:
-            if finished.output_tokens > 1:
+            if finished.has_tpot:
                 bucket.tpot.add(finished.tpot_s)
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:

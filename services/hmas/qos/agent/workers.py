@@ -59,6 +59,7 @@ class WorkerTrack:
         late = self._late.pop(finished.request_id, self) is None
         self._queued_at.pop(finished.request_id, None)
         track = self.engines.get(finished.engine)
+        paced = finished.has_tpot or finished.output_tokens <= 1  # otherwise nobody knows: it was not streamed
         in_time = finished.outcome is Outcome.FINISHED and not late and finished.tpot_s <= finished.tpot_slo_s
-        if track is not None and in_time:
+        if track is not None and paced and in_time:
             track.finished_in_time(now_s, finished.output_tokens)

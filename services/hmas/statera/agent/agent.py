@@ -1,5 +1,5 @@
-"""The Statera agent, which decides the fence, the concurrency limits and the utilisation band of every worker and sends
-them as control tuples."""
+"""The Statera agent, which decides the fence and the concurrency limits of every worker and sends them as control
+tuples."""
 
 from typing import assert_never
 
@@ -20,23 +20,21 @@ from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VShort, view_json
 from hmas.laws.epochs import MAX_SEQ, is_outdated
+from hmas.statera.agent.band import Band
 from hmas.statera.agent.config import StateraConfig
-from hmas.statera.agent.extremum import ExtremumSeeker
 from hmas.statera.agent.fence import FenceCalibration
 from hmas.statera.agent.workers import WorkerControl
 
 
 class _Pool:
-    """What the workers of a pool share: the fence, the utilisation band, and until when the band stays as it is."""
+    """What the workers of a pool share: the fence, and what is known of the pool."""
 
     def __init__(self, config: StateraConfig, now_s: float) -> None:
         self.calibration = FenceCalibration(config.fence)
-        self.seeker = ExtremumSeeker(config.seeker)
         self.view: VShort | None = None
         self.view_s = now_s  # when the last view came; before there is one, when the pool was first heard of
         self.decision: TopologyDecision | None = None
         self.decision_s = now_s
-        self.frozen_until_s = now_s
 
     @property
     def bypass(self) -> bool:
@@ -49,6 +47,7 @@ class StateraAgent:
 
     def __init__(self, config: StateraConfig) -> None:
         self._config = config
+        self._band = Band(config.band.u_high - config.band.width, config.band.u_high)
         self._pools: dict[str, _Pool] = {}
         self._workers: dict[str, WorkerControl] = {}
         self._last: dict[str, ControlTuple] = {}  # restored tuples of workers whose heartbeat has not come yet
@@ -99,29 +98,20 @@ class StateraAgent:
             pool.calibration.running(now_s, telemetry.worker, telemetry.running)
         worker = self._workers.get(telemetry.worker)
         if worker is not None:
-            band = pool.seeker.band()
-            worker.observe(now_s, telemetry, band, follow=self._epoch is None, frozen=pool.bypass)
+            worker.observe(now_s, telemetry, self._band, follow=self._epoch is None, frozen=pool.bypass)
 
     def _view(self, now_s: float, view: VShort) -> list[StateraEffect]:
-        """The slower loops move at V_short's cadence, each when its own period is over."""
+        """The outer loop moves at V_short's cadence, when its own period is over."""
         pool = self._pool(now_s, view.pool)
         if pool.view is not None and is_outdated(view.epoch, pool.view.epoch, pool.view_s, now_s):
             return []
         pool.view, pool.view_s = view, now_s
-        effects: list[StateraEffect] = []
-        if pool.bypass or now_s < pool.frozen_until_s or view.queued == 0 or self._epoch is None:
-            pool.seeker.rest()
-        elif pool.seeker.observe(now_s, sum(e.goodput_tokens_per_s for e in view.engines)):
-            band = pool.seeker.band()
-            reason = f"goodput rose towards it; best {pool.seeker.best_tokens_per_s:.0f} tokens/s"
-            decision = f"band [{band.low:.3f}, {band.high:.3f}]"
-            effects += self._audit(view.pool, pool, decision, reason, "extremum")
         if self._epoch is not None and not pool.bypass:
             idle = not (view.queued or view.arrival_rps or view.settled_rps)
             for worker in self._workers.values():
                 if worker.pool == view.pool:
                     worker.move(now_s, idle=idle)
-        return [*effects, *self._publish_due(now_s)]
+        return self._publish_due(now_s)
 
     def _decided(self, now_s: float, decision: TopologyDecision) -> None:
         pool = self._pool(now_s, decision.pool)
@@ -129,8 +119,6 @@ class StateraAgent:
         if before is not None and is_outdated(decision.epoch, before.epoch, pool.decision_s, now_s):
             return
         pool.decision, pool.decision_s = decision, now_s
-        if before is None or (before.topology, before.bypass) != (decision.topology, decision.bypass):
-            pool.frozen_until_s = now_s + self._config.freeze_after_switch_s
 
     def _resume(self, control: ControlTuple) -> None:
         self._seq = max(self._seq, min(control.seq, MAX_SEQ))
@@ -162,7 +150,7 @@ class StateraAgent:
         age_s = float("inf") if worker.sent_s is None else now_s - worker.sent_s
         if age_s < self._config.min_publish_s:
             return []
-        content = (worker.controls(pool.seeker.band()), pool.calibration.fence(now_s), pool.bypass)
+        content = (worker.controls(self._band), pool.calibration.fence(now_s), pool.bypass)
         if content == worker.sent and age_s < self._config.valid_for_s / 3.0:
             return []
         self._seq += 1
@@ -194,7 +182,7 @@ class StateraAgent:
         if not moves:
             return []
         utilisation = pool.view.utilisation if pool.view is not None else 0.0
-        band = pool.seeker.band()
+        band = self._band
         reason = f"utilisation {utilisation:.2f}, band [{band.low:.2f}, {band.high:.2f}]"
         return self._audit(worker.pool, pool, f"{worker.worker}: " + "; ".join(moves), reason, "band")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hmas.contracts.control import EngineControl, StepTime
 from hmas.contracts.telemetry import EngineSample
-from hmas.statera.agent.config import BandConfig, NRunRule
+from hmas.statera.agent.config import NRunConfig, NRunRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Band:
         return utilisation - min(self.high, max(self.low, utilisation))
 
 
-class BandController:
+class NRunController:
     """Moves N_run of one engine, by the rule of its configuration.
 
     By `BAND`, a move changes N_run by `gain` times the utilisation error over the utilisation. Utilisation grows at
@@ -33,7 +33,7 @@ class BandController:
     Nor while memory is what is short: that is the fence's to give away, and it learns from preemptions.
     """
 
-    def __init__(self, config: BandConfig, n_max: int) -> None:
+    def __init__(self, config: NRunConfig, n_max: int) -> None:
         self._config = config
         self._n_max = max(min(n_max, config.n_most), config.n_min)
         self._n = float(self._n_max)

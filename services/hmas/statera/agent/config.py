@@ -13,7 +13,7 @@ class FenceConfig:
     """The calibration of the fence. `epsilon` is the share of requests whose output may exceed their length bound."""
 
     epsilon: float = 0.1
-    shared_factor: float = 1.0  # memory is reserved for so many predicted 90 % quantiles at most
+    shared_factor: float = 1.0  # memory is reserved for at most this many times the predicted 90 % quantile
     prompt_edges: tuple[int, ...] = (128, 512, 2048, 8192)  # a last bucket takes longer prompts
     cohort: int = 1024  # requests looked at, those admitted last
     half_life: float = 150.0  # requests admitted after which one counts half
@@ -50,18 +50,20 @@ class StepMeterConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BandConfig:
+class NRunConfig:
     """What moves N_run and B_token of each engine. Whatever the `rule`, N_run follows a limit that the engine itself
     shows. B_token is moved by the loop of `BAND` alone."""
 
     rule: NRunRule = NRunRule.STEP
     steps: StepMeterConfig = field(default_factory=StepMeterConfig)
+    u_high: float = 0.95  # of the KV memory, this much may be reserved; at a mean step of 1, every other one is late
+    width: float = 0.1  # u_high - u_low
     period_s: float = 1.0  # at least five cycles of the worker's inner loop
     min_samples: int = 5  # utilisation samples that a move needs since the last one
     gain: float = 0.5  # share of the relative error that a move corrects; 1 would be a Newton step on a linear plant
     slew: float = 0.2  # largest relative change of N_run per move
     recovery: float = 0.02  # rise of N_run per move, as a share of its maximum, while no request is queued
-    waiting_share: float = 0.05  # so many per running request may wait in the engine, to refill its batch at once
+    waiting_share: float = 0.05  # requests that may wait in the engine for each running one, to refill its batch
     prefilling_share: float = 0.5  # of the highest prefill rate seen; above it, what waits in the engine shows no limit
     probing: float = 0.05  # largest relative rise per move above a limit that the engine has shown
     limit_memory_s: float = 300.0  # how long such a limit is assumed to hold
@@ -73,32 +75,14 @@ class BandConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeekerConfig:
-    """The seeker, which moves the upper edge of the utilisation band to where goodput is highest."""
-
-    start: float = 0.95  # of the KV memory, this much may be reserved; at a mean step of 1, every other one is late
-    lowest: float = 0.65
-    highest: float = 1.0  # above it the requests with the tightest TPOT SLO are certainly late
-    width: float = 0.1  # u_high - u_low
-    dither: float = 0.03  # how far above and below the present edge is tried
-    settle_s: float = 8.0  # the first part of each phase, not measured; the outer loop and V_short need less
-    measure_s: float = 12.0  # the measured part of each phase
-    gain: float = 0.2  # move of the edge per relative difference in goodput
-    significance: float = 0.02  # smaller relative differences in goodput count as noise
-    enabled: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StateraConfig:
     """The configuration of the Statera agent; times are in s."""
 
     fence: FenceConfig = field(default_factory=FenceConfig)
-    band: BandConfig = field(default_factory=BandConfig)
-    seeker: SeekerConfig = field(default_factory=SeekerConfig)
+    band: NRunConfig = field(default_factory=NRunConfig)
     valid_for_s: float = 5.0
     min_publish_s: float = SHORT_VIEW_S  # least time between two tuples of a worker
     view_stale_s: float = 5.0
     worker_lost_after_s: float = WORKER_LOST_AFTER_S
     pool_forgotten_after_s: float = 3600.0  # then the pool's calibration is lost too
-    freeze_after_switch_s: float = 30.0  # pause of the seeker, because a new topology changes goodput by itself
     audit_change: float = 0.1  # relative change of N_run that is worth an audit record

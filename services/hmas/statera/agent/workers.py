@@ -4,15 +4,15 @@ sent."""
 from hmas.contracts.control import ControlTuple, EngineControl, Fence
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
-from hmas.statera.agent.band import Band, BandController
-from hmas.statera.agent.config import BandConfig
+from hmas.statera.agent.band import Band, NRunController
+from hmas.statera.agent.config import NRunConfig
 from hmas.statera.agent.step_meter import StepMeter
 
 
 class WorkerControl:
-    def __init__(self, config: BandConfig, heartbeat: WorkerHeartbeat, now_s: float) -> None:
+    def __init__(self, config: NRunConfig, heartbeat: WorkerHeartbeat, now_s: float) -> None:
         self._config = config
-        self._loops: dict[str, tuple[int, BandController]] = {}  # engine: (N_max, loop)
+        self._loops: dict[str, tuple[int, NRunController]] = {}  # engine: (N_max, loop)
         self._steps: dict[str, StepMeter] = {}  # by engine
         self._telemetry: WorkerTelemetry | None = None
         self._adopted: dict[str, int] = {}  # N_run of the last tuple, for engines not seen yet
@@ -28,11 +28,11 @@ class WorkerControl:
         changed gets a new loop."""
         self.seen_s = now_s
         self.pool = heartbeat.pool
-        loops: dict[str, tuple[int, BandController]] = {}
+        loops: dict[str, tuple[int, NRunController]] = {}
         for info in heartbeat.engines:
             n_max, loop = self._loops.get(info.engine, (0, None))
             if loop is None or n_max != info.max_num_seqs:
-                loop = BandController(self._config, info.max_num_seqs)
+                loop = NRunController(self._config, info.max_num_seqs)
                 if info.engine in self._adopted:
                     loop.adopt(self._adopted.pop(info.engine))
             loops[info.engine] = (info.max_num_seqs, loop)

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TopologyDecision(_message.Message):
-    __slots__ = ("pool", "topology", "hints", "bypass", "epoch", "seq", "valid_for_s", "reason", "selector", "layout")
+    __slots__ = ("pool", "topology", "hints", "bypass", "epoch", "seq", "valid_for_s", "reason", "selector")
     POOL_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     HINTS_FIELD_NUMBER: _ClassVar[int]
@@ -18,7 +18,6 @@ class TopologyDecision(_message.Message):
     VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
-    LAYOUT_FIELD_NUMBER: _ClassVar[int]
     pool: str
     topology: str
     hints: _types_pb2.Hints
@@ -28,8 +27,25 @@ class TopologyDecision(_message.Message):
     valid_for_s: float
     reason: str
     selector: str
+    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., bypass: _Optional[bool] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
+
+class LayoutDecision(_message.Message):
+    __slots__ = ("pool", "layout", "epoch", "seq", "valid_for_s", "reason", "selector")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    pool: str
     layout: _types_pb2.Layout
-    def __init__(self, pool: _Optional[str] = ..., topology: _Optional[str] = ..., hints: _Optional[_Union[_types_pb2.Hints, _Mapping]] = ..., bypass: _Optional[bool] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., layout: _Optional[_Union[_types_pb2.Layout, _Mapping]] = ...) -> None: ...
+    epoch: int
+    seq: int
+    valid_for_s: float
+    reason: str
+    selector: str
+    def __init__(self, pool: _Optional[str] = ..., layout: _Optional[_Union[_types_pb2.Layout, _Mapping]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
 
 class Split(_message.Message):
     __slots__ = ("cuts_s", "engines")

@@ -26,7 +26,7 @@ from hmas.wire.v1 import control_pb2 as hmas_dot_wire_dot_v1_dot_control__pb2
 from hmas.wire.v1 import views_pb2 as hmas_dot_wire_dot_v1_dot_views__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahmas/wire/v1/observe.proto\x12\x0chmas.wire.v1\x1a\x1ahmas/wire/v1/control.proto\x1a\x18hmas/wire/v1/views.proto\"\x1c\n\x0cViewsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"T\n\nViewsReply\x12#\n\x05short\x18\x01 \x03(\x0b\x32\x14.hmas.wire.v1.VShort\x12!\n\x04long\x18\x02 \x03(\x0b\x32\x13.hmas.wire.v1.VLong\"/\n\x10\x44\x65\x63isionsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x03\"l\n\x0e\x44\x65\x63isionsReply\x12/\n\x07\x63urrent\x18\x01 \x03(\x0b\x32\x1e.hmas.wire.v1.TopologyDecision\x12)\n\x06recent\x18\x02 \x03(\x0b\x32\x19.hmas.wire.v1.AuditRecord\"-\n\nWhyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"0\n\x08WhyReply\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x15\n\rtimeline_json\x18\x02 \x01(\t\"&\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"$\n\x0e\x45\x66\x66\x65\x63tsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"G\n\x0cRecordedStep\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\x12\n\nevent_json\x18\x02 \x01(\t\x12\x14\n\x0c\x65\x66\x66\x65\x63ts_json\x18\x03 \x01(\t\"x\n\x0c\x45\x66\x66\x65\x63tsReply\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\x12)\n\x05steps\x18\x04 \x03(\x0b\x32\x1a.hmas.wire.v1.RecordedStep\x12\x10\n\x08left_out\x18\x05 \x01(\x03\"=\n\nQueueAsked\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08topology\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x03\"\x8d\x02\n\tQueuedRow\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04lane\x18\x03 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x1f\n\x17predicted_output_tokens\x18\x05 \x01(\x01\x12\x10\n\x08waited_s\x18\x06 \x01(\x01\x12\x11\n\tservice_s\x18\x07 \x01(\x01\x12\x14\n\x07start_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07slack_s\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x11\n\trelegated\x18\n \x01(\x08\x12\r\n\x05known\x18\x0b \x01(\x08\x12\x0b\n\x03why\x18\x0c \x01(\tB\n\n\x08_start_sB\n\n\x08_slack_s\"E\n\nQueueOrder\x12\x10\n\x08topology\x18\x01 \x01(\t\x12%\n\x04rows\x18\x02 \x03(\x0b\x32\x17.hmas.wire.v1.QueuedRow\"\xca\x01\n\tQueueTold\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08topology\x18\x02 \x01(\t\x12\x0f\n\x07waiting\x18\x03 \x01(\x03\x12\x0e\n\x06parked\x18\x04 \x01(\x03\x12\x11\n\trelegated\x18\x05 \x01(\x03\x12\x0c\n\x04late\x18\x06 \x01(\x03\x12\x0f\n\x07running\x18\x07 \x01(\x03\x12\r\n\x05\x61ge_s\x18\x08 \x01(\x01\x12\x0f\n\x07ordered\x18\t \x01(\x08\x12(\n\x06orders\x18\n \x03(\x0b\x32\x18.hmas.wire.v1.QueueOrder\"\x85\x02\n\x06JobRow\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x0f\n\x07running\x18\x06 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x07 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x03\x12\x15\n\rcached_tokens\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\x13\n\x0b\x62\x65gun_age_s\x18\x0b \x01(\x01\x12\x0f\n\x07quiet_s\x18\x0c \x01(\x01\x12\x0e\n\x06\x62usy_s\x18\r \x01(\x01\x12\x12\n\nrequest_id\x18\x0e \x01(\t\"Q\n\x08JobsTold\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\"\n\x04jobs\x18\x02 \x03(\x0b\x32\x14.hmas.wire.v1.JobRow\x12\x10\n\x08left_out\x18\x03 \x01(\x03\x32\x44\n\x03Qos\x12=\n\x05Views\x12\x1a.hmas.wire.v1.ViewsRequest\x1a\x18.hmas.wire.v1.ViewsReply2Q\n\x04Meta\x12I\n\tDecisions\x12\x1e.hmas.wire.v1.DecisionsRequest\x1a\x1c.hmas.wire.v1.DecisionsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ahmas/wire/v1/observe.proto\x12\x0chmas.wire.v1\x1a\x1ahmas/wire/v1/control.proto\x1a\x18hmas/wire/v1/views.proto\"\x1c\n\x0cViewsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\"T\n\nViewsReply\x12#\n\x05short\x18\x01 \x03(\x0b\x32\x14.hmas.wire.v1.VShort\x12!\n\x04long\x18\x02 \x03(\x0b\x32\x13.hmas.wire.v1.VLong\"/\n\x10\x44\x65\x63isionsRequest\x12\x0c\n\x04pool\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x03\"\x9b\x01\n\x0e\x44\x65\x63isionsReply\x12/\n\x07\x63urrent\x18\x01 \x03(\x0b\x32\x1e.hmas.wire.v1.TopologyDecision\x12)\n\x06recent\x18\x02 \x03(\x0b\x32\x19.hmas.wire.v1.AuditRecord\x12-\n\x07layouts\x18\x03 \x03(\x0b\x32\x1c.hmas.wire.v1.LayoutDecision\"-\n\nWhyRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\"0\n\x08WhyReply\x12\r\n\x05\x66ound\x18\x01 \x01(\x08\x12\x15\n\rtimeline_json\x18\x02 \x01(\t\"&\n\x05Lease\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\"$\n\x0e\x45\x66\x66\x65\x63tsRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\"G\n\x0cRecordedStep\x12\r\n\x05\x61ge_s\x18\x01 \x01(\x01\x12\x12\n\nevent_json\x18\x02 \x01(\t\x12\x14\n\x0c\x65\x66\x66\x65\x63ts_json\x18\x03 \x01(\t\"x\n\x0c\x45\x66\x66\x65\x63tsReply\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07since_s\x18\x03 \x01(\x01\x12)\n\x05steps\x18\x04 \x03(\x0b\x32\x1a.hmas.wire.v1.RecordedStep\x12\x10\n\x08left_out\x18\x05 \x01(\x03\"=\n\nQueueQuery\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08topology\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x03\"\x8d\x02\n\tQueuedRow\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x0c\n\x04lane\x18\x03 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x04 \x01(\x03\x12\x1f\n\x17predicted_output_tokens\x18\x05 \x01(\x01\x12\x10\n\x08waited_s\x18\x06 \x01(\x01\x12\x11\n\tservice_s\x18\x07 \x01(\x01\x12\x14\n\x07start_s\x18\x08 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x07slack_s\x18\t \x01(\x01H\x01\x88\x01\x01\x12\x11\n\trelegated\x18\n \x01(\x08\x12\r\n\x05known\x18\x0b \x01(\x08\x12\x0b\n\x03why\x18\x0c \x01(\tB\n\n\x08_start_sB\n\n\x08_slack_s\"E\n\nQueueOrder\x12\x10\n\x08topology\x18\x01 \x01(\t\x12%\n\x04rows\x18\x02 \x03(\x0b\x32\x17.hmas.wire.v1.QueuedRow\"\xcb\x01\n\nQueueReply\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x10\n\x08topology\x18\x02 \x01(\t\x12\x0f\n\x07waiting\x18\x03 \x01(\x03\x12\x0e\n\x06parked\x18\x04 \x01(\x03\x12\x11\n\trelegated\x18\x05 \x01(\x03\x12\x0c\n\x04late\x18\x06 \x01(\x03\x12\x0f\n\x07running\x18\x07 \x01(\x03\x12\r\n\x05\x61ge_s\x18\x08 \x01(\x01\x12\x0f\n\x07ordered\x18\t \x01(\x08\x12(\n\x06orders\x18\n \x03(\x0b\x32\x18.hmas.wire.v1.QueueOrder\"\x85\x02\n\x06JobRow\x12\x0b\n\x03job\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x10\n\x08template\x18\x04 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x03\x12\x0f\n\x07running\x18\x06 \x01(\x03\x12\x0e\n\x06\x66\x61iled\x18\x07 \x01(\x03\x12\x15\n\rprompt_tokens\x18\x08 \x01(\x03\x12\x15\n\rcached_tokens\x18\t \x01(\x03\x12\x15\n\routput_tokens\x18\n \x01(\x03\x12\x13\n\x0b\x62\x65gun_age_s\x18\x0b \x01(\x01\x12\x0f\n\x07quiet_s\x18\x0c \x01(\x01\x12\x0e\n\x06\x62usy_s\x18\r \x01(\x01\x12\x12\n\nrequest_id\x18\x0e \x01(\t\"R\n\tJobsReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\"\n\x04jobs\x18\x02 \x03(\x0b\x32\x14.hmas.wire.v1.JobRow\x12\x10\n\x08left_out\x18\x03 \x01(\x03\x32\x44\n\x03Qos\x12=\n\x05Views\x12\x1a.hmas.wire.v1.ViewsRequest\x1a\x18.hmas.wire.v1.ViewsReply2Q\n\x04Meta\x12I\n\tDecisions\x12\x1e.hmas.wire.v1.DecisionsRequest\x1a\x1c.hmas.wire.v1.DecisionsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,34 +39,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VIEWSREPLY']._serialized_end=212
   _globals['_DECISIONSREQUEST']._serialized_start=214
   _globals['_DECISIONSREQUEST']._serialized_end=261
-  _globals['_DECISIONSREPLY']._serialized_start=263
-  _globals['_DECISIONSREPLY']._serialized_end=371
-  _globals['_WHYREQUEST']._serialized_start=373
-  _globals['_WHYREQUEST']._serialized_end=418
-  _globals['_WHYREPLY']._serialized_start=420
-  _globals['_WHYREPLY']._serialized_end=468
-  _globals['_LEASE']._serialized_start=470
-  _globals['_LEASE']._serialized_end=508
-  _globals['_EFFECTSREQUEST']._serialized_start=510
-  _globals['_EFFECTSREQUEST']._serialized_end=546
-  _globals['_RECORDEDSTEP']._serialized_start=548
-  _globals['_RECORDEDSTEP']._serialized_end=619
-  _globals['_EFFECTSREPLY']._serialized_start=621
-  _globals['_EFFECTSREPLY']._serialized_end=741
-  _globals['_QUEUEASKED']._serialized_start=743
-  _globals['_QUEUEASKED']._serialized_end=804
-  _globals['_QUEUEDROW']._serialized_start=807
-  _globals['_QUEUEDROW']._serialized_end=1076
-  _globals['_QUEUEORDER']._serialized_start=1078
-  _globals['_QUEUEORDER']._serialized_end=1147
-  _globals['_QUEUETOLD']._serialized_start=1150
-  _globals['_QUEUETOLD']._serialized_end=1352
-  _globals['_JOBROW']._serialized_start=1355
-  _globals['_JOBROW']._serialized_end=1616
-  _globals['_JOBSTOLD']._serialized_start=1618
-  _globals['_JOBSTOLD']._serialized_end=1699
-  _globals['_QOS']._serialized_start=1701
-  _globals['_QOS']._serialized_end=1769
-  _globals['_META']._serialized_start=1771
-  _globals['_META']._serialized_end=1852
+  _globals['_DECISIONSREPLY']._serialized_start=264
+  _globals['_DECISIONSREPLY']._serialized_end=419
+  _globals['_WHYREQUEST']._serialized_start=421
+  _globals['_WHYREQUEST']._serialized_end=466
+  _globals['_WHYREPLY']._serialized_start=468
+  _globals['_WHYREPLY']._serialized_end=516
+  _globals['_LEASE']._serialized_start=518
+  _globals['_LEASE']._serialized_end=556
+  _globals['_EFFECTSREQUEST']._serialized_start=558
+  _globals['_EFFECTSREQUEST']._serialized_end=594
+  _globals['_RECORDEDSTEP']._serialized_start=596
+  _globals['_RECORDEDSTEP']._serialized_end=667
+  _globals['_EFFECTSREPLY']._serialized_start=669
+  _globals['_EFFECTSREPLY']._serialized_end=789
+  _globals['_QUEUEQUERY']._serialized_start=791
+  _globals['_QUEUEQUERY']._serialized_end=852
+  _globals['_QUEUEDROW']._serialized_start=855
+  _globals['_QUEUEDROW']._serialized_end=1124
+  _globals['_QUEUEORDER']._serialized_start=1126
+  _globals['_QUEUEORDER']._serialized_end=1195
+  _globals['_QUEUEREPLY']._serialized_start=1198
+  _globals['_QUEUEREPLY']._serialized_end=1401
+  _globals['_JOBROW']._serialized_start=1404
+  _globals['_JOBROW']._serialized_end=1665
+  _globals['_JOBSREPLY']._serialized_start=1667
+  _globals['_JOBSREPLY']._serialized_end=1749
+  _globals['_QOS']._serialized_start=1751
+  _globals['_QOS']._serialized_end=1819
+  _globals['_META']._serialized_start=1821
+  _globals['_META']._serialized_end=1902
 # @@protoc_insertion_point(module_scope)

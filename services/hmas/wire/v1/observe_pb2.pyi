@@ -31,12 +31,14 @@ class DecisionsRequest(_message.Message):
     def __init__(self, pool: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class DecisionsReply(_message.Message):
-    __slots__ = ("current", "recent")
+    __slots__ = ("current", "recent", "layouts")
     CURRENT_FIELD_NUMBER: _ClassVar[int]
     RECENT_FIELD_NUMBER: _ClassVar[int]
+    LAYOUTS_FIELD_NUMBER: _ClassVar[int]
     current: _containers.RepeatedCompositeFieldContainer[_control_pb2.TopologyDecision]
     recent: _containers.RepeatedCompositeFieldContainer[_control_pb2.AuditRecord]
-    def __init__(self, current: _Optional[_Iterable[_Union[_control_pb2.TopologyDecision, _Mapping]]] = ..., recent: _Optional[_Iterable[_Union[_control_pb2.AuditRecord, _Mapping]]] = ...) -> None: ...
+    layouts: _containers.RepeatedCompositeFieldContainer[_control_pb2.LayoutDecision]
+    def __init__(self, current: _Optional[_Iterable[_Union[_control_pb2.TopologyDecision, _Mapping]]] = ..., recent: _Optional[_Iterable[_Union[_control_pb2.AuditRecord, _Mapping]]] = ..., layouts: _Optional[_Iterable[_Union[_control_pb2.LayoutDecision, _Mapping]]] = ...) -> None: ...
 
 class WhyRequest(_message.Message):
     __slots__ = ("request_id", "job")
@@ -92,7 +94,7 @@ class EffectsReply(_message.Message):
     left_out: int
     def __init__(self, role: _Optional[str] = ..., name: _Optional[str] = ..., since_s: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[RecordedStep, _Mapping]]] = ..., left_out: _Optional[int] = ...) -> None: ...
 
-class QueueAsked(_message.Message):
+class QueueQuery(_message.Message):
     __slots__ = ("worker", "topology", "limit")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -138,7 +140,7 @@ class QueueOrder(_message.Message):
     rows: _containers.RepeatedCompositeFieldContainer[QueuedRow]
     def __init__(self, topology: _Optional[str] = ..., rows: _Optional[_Iterable[_Union[QueuedRow, _Mapping]]] = ...) -> None: ...
 
-class QueueTold(_message.Message):
+class QueueReply(_message.Message):
     __slots__ = ("worker", "topology", "waiting", "parked", "relegated", "late", "running", "age_s", "ordered", "orders")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
@@ -194,7 +196,7 @@ class JobRow(_message.Message):
     request_id: str
     def __init__(self, job: _Optional[str] = ..., tenant: _Optional[str] = ..., model: _Optional[str] = ..., template: _Optional[str] = ..., calls: _Optional[int] = ..., running: _Optional[int] = ..., failed: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., begun_age_s: _Optional[float] = ..., quiet_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., request_id: _Optional[str] = ...) -> None: ...
 
-class JobsTold(_message.Message):
+class JobsReply(_message.Message):
     __slots__ = ("gateway", "jobs", "left_out")
     GATEWAY_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]

@@ -8,10 +8,10 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineInfo(_message.Message):
-    __slots__ = ("engine", "up", "kind", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch")
+    __slots__ = ("engine", "up", "dialect", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch", "suspected")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
+    DIALECT_FIELD_NUMBER: _ClassVar[int]
     HARDWARE_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     KV_CAPACITY_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -22,9 +22,10 @@ class EngineInfo(_message.Message):
     PATHS_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SUSPECTED_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
-    kind: str
+    dialect: str
     hardware: str
     max_model_len: int
     kv_capacity_tokens: int
@@ -35,7 +36,8 @@ class EngineInfo(_message.Message):
     paths: _containers.RepeatedScalarFieldContainer[str]
     adapters: _containers.RepeatedScalarFieldContainer[str]
     epoch: int
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., kind: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    suspected: bool
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., dialect: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., suspected: _Optional[bool] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining", "observes", "observed_grants", "observed_wait_s", "layout")

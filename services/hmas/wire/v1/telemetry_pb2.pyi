@@ -46,7 +46,7 @@ class EngineSample(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ..., time_used: _Optional[float] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s", "predicted_output_tokens_p90", "tpot_slo_s", "waits")
+    __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s", "predicted_output_tokens_p90", "tpot_slo_s", "waits", "needed_tpot_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class RequestQueued(_message.Message):
     PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
     TPOT_SLO_S_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_TPOT_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -65,7 +66,8 @@ class RequestQueued(_message.Message):
     predicted_output_tokens_p90: float
     tpot_slo_s: float
     waits: bool
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., waits: _Optional[bool] = ...) -> None: ...
+    needed_tpot_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., waits: _Optional[bool] = ..., needed_tpot_s: _Optional[float] = ...) -> None: ...
 
 class RequestDispatched(_message.Message):
     __slots__ = ("request_id", "tenant", "engine", "waited_s", "age_s")
@@ -102,7 +104,7 @@ class FirstTokenSeen(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
 class RequestFinished(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s", "engine_wait_s")
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s", "engine_wait_s", "kind")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +122,7 @@ class RequestFinished(_message.Message):
     PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
     RUN_S_FIELD_NUMBER: _ClassVar[int]
     ENGINE_WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -137,7 +140,8 @@ class RequestFinished(_message.Message):
     predicted_output_tokens_p90: float
     run_s: float
     engine_wait_s: float
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ...) -> None: ...
+    kind: _types_pb2.EngineKind
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ..., kind: _Optional[_Union[_types_pb2.EngineKind, _Mapping]] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
     __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id")
@@ -222,7 +226,7 @@ class RequestOffered(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., age_s: _Optional[float] = ..., weight: _Optional[float] = ..., model: _Optional[str] = ..., job: _Optional[str] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., importance: _Optional[float] = ..., relegate: _Optional[bool] = ...) -> None: ...
 
 class RequestSettled(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s", "predicted_output_tokens_p90", "confidence", "tagged_by", "promised")
+    __slots__ = ("request_id", "tenant", "task", "outcome", "slo", "prompt_tokens", "output_tokens", "predicted_output_tokens", "ttft_s", "tpot_s", "last_token_s", "relegated", "age_s", "predicted_output_tokens_p90", "confidence", "tagged_by", "promised", "withdrawn_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +244,7 @@ class RequestSettled(_message.Message):
     CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     TAGGED_BY_FIELD_NUMBER: _ClassVar[int]
     PROMISED_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -257,7 +262,8 @@ class RequestSettled(_message.Message):
     confidence: float
     tagged_by: str
     promised: bool
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., tagged_by: _Optional[str] = ..., promised: _Optional[bool] = ...) -> None: ...
+    withdrawn_s: float
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., outcome: _Optional[str] = ..., slo: _Optional[_Union[_types_pb2.Slo, _Mapping]] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., predicted_output_tokens: _Optional[float] = ..., ttft_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., last_token_s: _Optional[float] = ..., relegated: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., confidence: _Optional[float] = ..., tagged_by: _Optional[str] = ..., promised: _Optional[bool] = ..., withdrawn_s: _Optional[float] = ...) -> None: ...
 
 class GatewayTelemetry(_message.Message):
     __slots__ = ("gateway", "pool", "offered", "settled")

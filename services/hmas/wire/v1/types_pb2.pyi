@@ -116,15 +116,31 @@ class Request(_message.Message):
     job: JobFacts
     def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., flow: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., max_tokens: _Optional[int] = ..., stream: _Optional[bool] = ..., slo: _Optional[_Union[Slo, _Mapping]] = ..., slo_stated: _Optional[bool] = ..., priority: _Optional[int] = ..., weight: _Optional[float] = ..., importance: _Optional[float] = ..., arrival_s: _Optional[float] = ..., relegate: _Optional[bool] = ..., prefix: _Optional[_Union[PrefixChain, _Mapping]] = ..., job: _Optional[_Union[JobFacts, _Mapping]] = ...) -> None: ...
 
-class Annotation(_message.Message):
-    __slots__ = ("tags", "cost", "utility")
-    TAGS_FIELD_NUMBER: _ClassVar[int]
+class EngineKind(_message.Message):
+    __slots__ = ("model", "hardware")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    HARDWARE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    hardware: str
+    def __init__(self, model: _Optional[str] = ..., hardware: _Optional[str] = ...) -> None: ...
+
+class KindCost(_message.Message):
+    __slots__ = ("kind", "cost")
+    KIND_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
-    UTILITY_FIELD_NUMBER: _ClassVar[int]
-    tags: Tags
+    kind: EngineKind
     cost: Cost
+    def __init__(self, kind: _Optional[_Union[EngineKind, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ...) -> None: ...
+
+class Annotation(_message.Message):
+    __slots__ = ("tags", "utility", "costs")
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    UTILITY_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    tags: Tags
     utility: float
-    def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., cost: _Optional[_Union[Cost, _Mapping]] = ..., utility: _Optional[float] = ...) -> None: ...
+    costs: _containers.RepeatedCompositeFieldContainer[KindCost]
+    def __init__(self, tags: _Optional[_Union[Tags, _Mapping]] = ..., utility: _Optional[float] = ..., costs: _Optional[_Iterable[_Union[KindCost, _Mapping]]] = ...) -> None: ...
 
 class Hints(_message.Message):
     __slots__ = ("lane_gate_s", "fast_weight", "quantum_tokens", "by_tokens", "alpha_low", "alpha_high", "slack_share", "fast_slots")

@@ -1,12 +1,16 @@
 """Counts the blocks in an engine's KV cache by the batches of events that it publishes, which are MessagePack."""
 
 from math import inf
+from typing import Annotated
 
 import msgspec
 from msgspec.msgpack import Decoder
 
 from hmas.contracts.worker import KvCacheCounted
 
+MAX_EVENTS = 16_384  # of a batch
+MAX_HASHES = 65_536  # of an event
+MAX_FIELDS = 16  # of a batch or an event that is an array; vLLM writes at most ten
 ON_DEVICE = (None, "GPU")  # where blocks are that a prompt finds; copies elsewhere are not counted
 _MEDIUM_AT = {"BlockStored": 6, "BlockRemoved": 2}  # in an event that is an array
 
@@ -27,9 +31,9 @@ class BlockCount:
         """Returns whether batches between the last one and this one did not come."""
         return number > self.next
 
-    def count(self, number: int, payload: bytes) -> None:
-        """Counts a batch; one that was counted already is left out. Raises ValueError if it is none."""
-        at, events = _batch(payload)
+    def count(self, number: int, batch: "KvBatch") -> None:
+        """Counts a batch; one that was counted already is left out."""
+        at, events = batch
         if number < self.next and at <= self._at:
             return
         if number != self.next:  # batches are missing, or the engine has started anew
@@ -74,27 +78,36 @@ class BlockCount:
 # --- what engines write: batches and events as maps or as arrays, depending on the engine and its version -------------
 
 
+_Hashes = Annotated[list[int | bytes], msgspec.Meta(max_length=MAX_HASHES)]
+_Fields = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MAX_FIELDS)]
+
+
 class _Event(msgspec.Struct, gc=False):
     type: str
-    block_hashes: list[int | bytes] = []
+    block_hashes: _Hashes = []
     medium: str | None = None
+
+
+_Events = Annotated[list[_Event | _Fields], msgspec.Meta(max_length=MAX_EVENTS)]
+KvBatch = tuple[float, list[_Event]]  # the engine's time, and what happened to its cache
 
 
 class _Batch(msgspec.Struct, gc=False):
     ts: float
-    events: list[_Event | list[msgspec.Raw]]
+    events: _Events
 
 
-# Of maps only these fields are read, of arrays only the items asked for: no tokens.
-_BATCH: Decoder[_Batch | list[msgspec.Raw]] = Decoder(_Batch | list[msgspec.Raw])
-_EVENTS: Decoder[list[_Event | list[msgspec.Raw]]] = Decoder(list[_Event | list[msgspec.Raw]])
+# Of maps only these fields are read, of arrays only the items asked for: no tokens. A length is looked at before what
+# it is the length of.
+_BATCH: Decoder[_Batch | _Fields] = Decoder(_Batch | _Fields)
+_EVENTS: Decoder[_Events] = Decoder(_Events)
 _TIME, _TYPE = Decoder(float), Decoder(str)
-_HASHES: Decoder[list[int | bytes]] = Decoder(list[int | bytes])
+_HASHES: Decoder[_Hashes] = Decoder(_Hashes)
 _MEDIUM: Decoder[str | None] = Decoder(str | None)
 
 
-def _batch(payload: bytes) -> tuple[float, list[_Event]]:
-    """Returns a batch's time and events. Raises ValueError if it is none."""
+def read_batch(payload: bytes) -> KvBatch:
+    """Returns the batch in a message's payload. Raises ValueError if it is none, or has more than the bounds allow."""
     try:
         batch = _BATCH.decode(payload)
         if isinstance(batch, list):

@@ -12,17 +12,16 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import structlog
-import zmq
-import zmq.asyncio
 
 from hmas.contracts.worker import KvCacheCounted
-from hmas.worker.adapters.block_count import BlockCount
+from hmas.worker.adapters.block_count import BlockCount, read_batch
 from hmas.worker.adapters.kv_events_config import KvEventsConfig, address_of
-from hmas.worker.adapters.zeromq import Bounds, Connection, connected
+from hmas.worker.adapters.zeromq import DEALER, SUBSCRIBER, Bounds, Connection, connected
 
 log = structlog.get_logger()
-_LOST = (OSError, ValueError, zmq.ZMQError)
+_LOST = (OSError, ValueError)
 END_OF_REPLAY = 2**64 - 1
+OFF_THE_LOOP = 8 * 2**10  # bytes of a batch above which it is read in a thread
 
 
 class KvEvents:
@@ -36,45 +35,47 @@ class KvEvents:
 
     async def run(self) -> None:
         """Follows the engine until it is cancelled."""
-        context = zmq.asyncio.Context()
-        told = False  # of a failure since it was followed
+        logged = False  # of a failure since it was followed
         try:
             while True:
                 try:
-                    async with self._connected(context, zmq.SUB, self._config.url) as events:
-                        told = False
-                        await self._follow(context, events)
+                    async with self._connected(SUBSCRIBER, self._config.url) as events:
+                        logged = False
+                        await self._follow(events)
                 except _LOST as error:
-                    if not told:
+                    if not logged:
                         log.warning("kv_events_lost", engine=self._engine, url=self._config.url, reason=repr(error))
                         self._count.lose()
                         self._report()
-                    told = True
+                    logged = True
                 await asyncio.sleep(self._config.retry_s)
         finally:
             if self._due is not None:
                 self._due.cancel()
-            context.destroy(linger=0)
 
-    async def _follow(self, context: zmq.asyncio.Context, events: Connection) -> None:
-        await self._replay(context, 0)  # the engine may have started meanwhile
+    async def _follow(self, events: Connection) -> None:
+        await self._replay(0)  # the engine may have started meanwhile
         log.info("kv_events_followed", engine=self._engine, blocks=self._count.blocks)
         self._report()
         while True:
             number, payload = _message(await events.receive())
             if self._count.misses(number):
-                await self._replay(context, self._count.next)
-            self._count.count(number, payload)
+                await self._replay(self._count.next)
+            await self._add(number, payload)
             self._tell()
 
-    async def _replay(self, context: zmq.asyncio.Context, first: int) -> None:
+    async def _add(self, number: int, payload: bytes) -> None:
+        large = len(payload) > OFF_THE_LOOP
+        self._count.count(number, await asyncio.to_thread(read_batch, payload) if large else read_batch(payload))
+
+    async def _replay(self, first: int) -> None:
         """Counts what the engine has kept of the batches from the `first` on."""
         if not self._config.replay_url:
             return
         try:
             async with (
                 asyncio.timeout(self._config.timeout_s),
-                self._connected(context, zmq.DEALER, self._config.replay_url) as replay,
+                self._connected(DEALER, self._config.replay_url) as replay,
             ):
                 await replay.send([b"", first.to_bytes(8, "big")])
                 for _ in range(self._config.max_replayed):
@@ -82,19 +83,15 @@ class KvEvents:
                     if number == END_OF_REPLAY:
                         self._count.replayed()
                         return
-                    self._count.count(number, payload)
+                    await self._add(number, payload)
                 raise ValueError(f"a replay has more than {self._config.max_replayed} batches")
         except _LOST as error:  # whether batches are missing is shown by the next one
             self._count.lose()
             log.warning("kv_events_not_replayed", engine=self._engine, reason=repr(error))
 
-    def _connected(
-        self, context: zmq.asyncio.Context, kind: zmq.SocketType, url: str
-    ) -> AbstractAsyncContextManager[Connection]:
-        config = self._config
-        waiting = config.max_waiting if kind == zmq.SUB else config.max_replayed
-        bounds = Bounds(max_bytes=config.max_bytes, max_waiting=waiting, timeout_s=config.timeout_s)
-        return connected(context, kind, address_of(url), bounds)
+    def _connected(self, kind: str, url: str) -> AbstractAsyncContextManager[Connection]:
+        bounds = Bounds(max_bytes=self._config.max_bytes, timeout_s=self._config.timeout_s)
+        return connected(kind, address_of(url), bounds)
 
     def _tell(self) -> None:
         """Reports the count at once if all was cleared, and otherwise when the period is over."""
@@ -115,5 +112,5 @@ class KvEvents:
 def _message(frames: list[bytes]) -> tuple[int, bytes]:
     """Returns a batch's number and payload, which are the last frames; replays have the topic or not, by version."""
     if len(frames) < 2 or len(frames[-2]) != 8:
-        raise ValueError("a message that is no batch of KV events")
+        raise ValueError("a message that is not a batch of KV events")
     return int.from_bytes(frames[-2], "big"), frames[-1]

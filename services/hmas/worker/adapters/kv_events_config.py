@@ -8,16 +8,15 @@ from urllib.parse import urlsplit
 class KvEventsConfig:
     """`url`, `replay_url`: tcp://HOST:PORT of the engine's publisher, and of its replay socket, empty without one.
     `period_s`: between two reports of the count; that all was cleared is reported at once. `max_bytes`: of a batch of
-    events. `max_waiting`: batches that wait here; the engine keeps more, as many as it was told to. `max_replayed`:
-    most batches that are read of a replay; vLLM keeps 10,000."""
+    events; those that wait stay with the engine, as many as it was told to keep. `max_replayed`: most batches that are
+    read of a replay; vLLM keeps 10,000."""
 
     url: str
     replay_url: str = ""
     period_s: float = 0.02
     timeout_s: float = 3.0
     retry_s: float = 1.0
-    max_bytes: int = 16 * 2**20
-    max_waiting: int = 100
+    max_bytes: int = 2**20
     max_replayed: int = 20_000
 
     def __post_init__(self) -> None:

@@ -20,8 +20,8 @@ Head = Callable[[str, int | None], bytes]
 MAX_MODEL_CHARS = 256  # of a model's name
 MAX_ADAPTERS, MAX_ADAPTER_CHARS = 512, 256  # of an engine, that are told of
 MAX_TOLD_CHARS = 1024  # of the models of an engine that serves none of the pool's
-CHECK_MODEL = ("vllm", "emulated")  # kinds that refuse requests for a model that they do not list
-EMULATED_METRIC = "hmas_engine_step_lag_seconds_count"
+CHECK_MODEL = ("vllm", "emulated")  # dialects that refuse requests for a model that they do not list
+OFF_THE_LOOP = 64 * 2**10  # bytes of a page above which it is read in a thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class MonitorConfig:
     describes."""
 
     timeout_s: float = 3.0  # of each request
-    max_page_bytes: int = 8 * 2**20  # of an answer; what is longer is cut
+    max_page_bytes: int = 2**20  # of an answer; what is longer is cut
     max_num_seqs: int = 256  # assumed
     max_model_len: int = 131_072  # assumed
     tokens_per_sequence: int = 2_048  # KV cache assumed per sequence, if its size is unknown
@@ -38,14 +38,14 @@ class MonitorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """What the operator configured of an engine. None, and the kind `auto`, mean that the engine is asked. `pool` is
+    """What the operator configured of an engine. None, and the dialect `auto`, mean that the engine is asked. `pool` is
     the model for which gateways ask it ("": any). `endpoint` is the URL under which gateways reach it, `epoch` that of
     the lease by which the worker has the engine (0: none)."""
 
     name: str
     pool: str = ""
     endpoint: str = ""
-    kind: str = "auto"
+    dialect: str = "auto"
     hardware: str = "unknown"
     model: str = ""
     max_num_seqs: int | None = None
@@ -164,34 +164,34 @@ class EngineMonitor:
         What neither tells is assumed (`MonitorConfig`). Raises Unreachable if the engine does not answer, or would
         refuse the pool's model.
         """
-        page, cards, server = await self._metrics(), await self._model_cards(), {}
+        metrics, cards, server = await self._metrics(), await self._model_cards(), {}
         card = cards[0] if cards else {}
-        self._dialect = scrape.dialect_of(page)
-        kind = self._dialect.kind if self._dialect else "openai"
-        if kind == "sglang":
+        self._dialect = scrape.dialect_of(metrics)
+        dialect = self._dialect.name if self._dialect else "openai"
+        if dialect == "sglang":
             server = await self._json("/server_info") or await self._json("/get_server_info")  # its older name
-        if scrape.total(page, EMULATED_METRIC) is not None:
-            kind = "emulated"
-        if kind in CHECK_MODEL:
+        if scrape.total(metrics, scrape.EMULATED) is not None:
+            dialect = "emulated"
+        if dialect in CHECK_MODEL:
             self._check_model(cards)
-        cache = scrape.labels_of(page, "vllm:cache_config_info")
+        cache = scrape.labels_of(metrics, scrape.CACHE_CONFIG)
         block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
         blocks = _positive(cache.get("num_gpu_blocks"))
-        told = _positive(blocks * block_size) if blocks else _positive(server.get("max_total_num_tokens"))
+        reported = _positive(blocks * block_size) if blocks else _positive(server.get("max_total_num_tokens"))
         facts, config = self._facts, self._config
         own = _max_running(server)
         max_num_seqs = facts.max_num_seqs or own or config.max_num_seqs
         max_num_seqs = min(max_num_seqs, own or max_num_seqs)
-        self.sglang = SglangFacts.of(server, own or max_num_seqs) if kind == "sglang" else None
+        self.sglang = SglangFacts.of(server, own or max_num_seqs) if dialect == "sglang" else None
         max_model_len = facts.max_model_len or _positive(card.get("max_model_len")) or config.max_model_len
-        capacity = facts.kv_capacity_tokens or told
+        capacity = facts.kv_capacity_tokens or reported
         if not capacity:
             capacity = max(max_model_len, max_num_seqs * config.tokens_per_sequence)
             log.warning("engine_kv_capacity_assumed", engine=facts.name, tokens=capacity, hint="set kv_capacity_tokens")
         return EngineInfo(
             engine=facts.name,
             up=True,
-            kind=kind if facts.kind == "auto" else facts.kind,
+            dialect=dialect if facts.dialect == "auto" else facts.dialect,
             hardware=facts.hardware,
             max_model_len=max_model_len,
             kv_capacity_tokens=capacity,
@@ -227,12 +227,15 @@ class EngineMonitor:
         if it does not answer."""
         if self._dialect is None:
             return None
-        status, page = await self.get("/metrics")
-        return scrape.read(page, self._dialect) if status == 200 else None
+        return scrape.read(await self._metrics(), self._dialect)
 
-    async def _metrics(self) -> bytes:
+    async def _metrics(self) -> scrape.Metrics:
         status, page = await self.get("/metrics")
-        return page if status == 200 else b""
+        if status != 200:
+            page = b""
+        if len(page) >= self._config.max_page_bytes:
+            page = page[: page.rfind(b"\n") + 1]  # the last line may have lost digits
+        return await asyncio.to_thread(scrape.read_page, page) if len(page) > OFF_THE_LOOP else scrape.read_page(page)
 
     async def _paths(self) -> tuple[str, ...]:
         """Returns the paths of the API that the engine serves. It is asked by GET requests, which a server answers with

@@ -66,7 +66,7 @@ class OpenAiHttpConfig:
 def follower() -> "type[KvEvents]":
     """Returns what follows the events of a KV cache. Raises MissingExtra where its packages are not installed."""
     with needs("kv-events", "leave HMAS_KV_EVENTS and the engines' `kv_events` out"):
-        from hmas.worker.adapters.kv_events import KvEvents  # loads libzmq
+        from hmas.worker.adapters.kv_events import KvEvents  # loads msgspec
     return KvEvents
 
 
@@ -216,7 +216,7 @@ class OpenAiHttpAdapter:
         if self._monitor.sglang is not None:
             self._cap.discovered(self._monitor.sglang)
         self._up = True
-        log.info("engine_up", engine=self.name, kind=info.kind, kv_capacity_tokens=info.kv_capacity_tokens)
+        log.info("engine_up", engine=self.name, kind=info.dialect, kv_capacity_tokens=info.kv_capacity_tokens)
         self._post(EngineWentUp(info))
         self._sample_due.set()
 
@@ -335,7 +335,7 @@ class _Target:
     tls: ssl.SSLContext | None
     prefix: str  # path before /v1
     get: str  # headers of a GET request
-    post: str  # headers of a POST request to an admin path, but for its length
+    post: str  # headers of a POST request to an admin path, except Content-Length
 
     @staticmethod
     def of(config: OpenAiHttpConfig) -> "_Target":

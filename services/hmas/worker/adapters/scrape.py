@@ -6,68 +6,81 @@ from dataclasses import dataclass
 from hmas.laws.figures import sane, sane_int
 
 MAX_SAMPLES = 4096  # of one metric that are read
+MAX_LINES = 16_384  # of a page that are read: those of the engine's own metrics
 _MAX_LABEL_BYTES = 8192  # of a sample that are read: matching takes time with the square of this
 _MAX_VALUE_BYTES = 64
 _LABEL = re.compile(rb'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 
-def samples(page: bytes, name: str) -> list[tuple[bytes, float]]:
-    """Returns (raw labels, value) of the first `MAX_SAMPLES` samples of the metric `name`; lines that are cut short are
-    left out."""
-    found: list[tuple[bytes, float]] = []
-    key = name.encode()
-    at = page.find(key)
-    while at >= 0 and len(found) < MAX_SAMPLES:
-        end = page.find(b"\n", at)
-        line = page[at : end if end >= 0 else len(page)]
-        rest = line[len(key) :]
-        if (at == 0 or page[at - 1] == 0x0A) and rest[:1] in (b"{", b" "):
-            labels, _, value = rest.rpartition(b"} ") if rest.startswith(b"{") else (b"", b"", rest[1:])
-            try:
-                found.append((labels, float(value[:_MAX_VALUE_BYTES].split(maxsplit=1)[0])))
-            except (ValueError, IndexError):
-                pass  # a line cut short
-        at = page.find(key, at + len(line))
-    return found
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """What was read of a page: samples (raw labels, value) by metric, and the dialects that it names."""
+
+    samples: dict[str, list[tuple[bytes, float]]]
+    dialects: frozenset[str]
+
+    def of(self, name: str) -> list[tuple[bytes, float]]:
+        return self.samples.get(name, [])
 
 
-def total(page: bytes, name: str) -> float | None:
+def read_page(page: bytes) -> Metrics:
+    """Reads the metrics of `WANTED` in one pass: of each the first `MAX_SAMPLES` samples, and of the page the first
+    `MAX_LINES` lines that begin like them. Lines that are cut short are left out."""
+    samples: dict[str, list[tuple[bytes, float]]] = {}
+    page, left = b"\n" + page, MAX_LINES
+    for prefix in _PREFIXES:
+        at = page.find(prefix)
+        while at >= 0 and left:
+            left -= 1
+            end = page.find(b"\n", at + 1)
+            line = page[at + 1 : end if end >= 0 else len(page)]
+            name, brace, rest = line.partition(b"{")
+            if not brace:
+                name, _, rest = line.partition(b" ")
+            wanted = WANTED.get(name)
+            if wanted is not None and len(found := samples.setdefault(wanted, [])) < MAX_SAMPLES:
+                labels, _, value = rest.rpartition(b"} ") if brace else (b"", b"", rest)
+                try:
+                    found.append((labels, float(value[:_MAX_VALUE_BYTES].split(maxsplit=1)[0])))
+                except (ValueError, IndexError):
+                    pass  # a line cut short
+            at = page.find(prefix, end) if end >= 0 else -1
+    return Metrics(samples, frozenset(each.name for each in DIALECTS if f"# TYPE {each.name}:".encode() in page))
+
+
+def total(metrics: Metrics, name: str) -> float | None:
     """Returns the sum of a metric over its label sets (data-parallel ranks, models); None if it is absent."""
-    values = [value for _, value in samples(page, name)]
+    values = [value for _, value in metrics.of(name)]
     return sum(values) if values else None
 
 
-def whole(page: bytes, name: str) -> float | None:
+def whole(metrics: Metrics, name: str) -> float | None:
     """Returns the sum of a metric over its label sets, without counting a request twice; None if it is absent.
 
     When SGLang schedules by priority, it reports some metrics twice: all requests under an empty priority label, and
     again under each priority.
     """
-    found = samples(page, name)
+    found = metrics.of(name)
     values = [value for labels, value in found if b'priority=""' in labels] or [value for _, value in found]
     return sum(values) if values else None
 
 
-def mean(page: bytes, name: str) -> float | None:
-    values = [value for _, value in samples(page, name)]
+def mean(metrics: Metrics, name: str) -> float | None:
+    values = [value for _, value in metrics.of(name)]
     return sum(values) / len(values) if values else None
 
 
-def labels_of(page: bytes, name: str) -> dict[str, str]:
+def labels_of(metrics: Metrics, name: str) -> dict[str, str]:
     """Returns the labels of a metric's first sample; empty if the metric is absent."""
-    found = samples(page, name)
-    return (
-        {k.decode(): v.decode("utf-8", "replace") for k, v in _LABEL.findall(found[0][0][:_MAX_LABEL_BYTES])}
-        if found
-        else {}
-    )
+    labels = metrics.of(name)[0][0] if metrics.of(name) else b""
+    return {k.decode(): v.decode("utf-8", "replace") for k, v in _LABEL.findall(labels[:_MAX_LABEL_BYTES])}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """The names of the metrics of one kind of engine, as they stand on its page (counters end in `_total`)."""
 
-    kind: str
+    name: str
     running: str
     waiting: str
     kv_usage: str
@@ -78,7 +91,7 @@ class Dialect:
 
 
 VLLM = Dialect(
-    kind="vllm",
+    name="vllm",
     running="vllm:num_requests_running",
     waiting="vllm:num_requests_waiting",
     kv_usage="vllm:kv_cache_usage_perc",
@@ -88,7 +101,7 @@ VLLM = Dialect(
     inter_token="vllm:inter_token_latency_seconds",
 )
 SGLANG = Dialect(
-    kind="sglang",
+    name="sglang",
     running="sglang:num_running_reqs",
     waiting="sglang:num_queue_reqs",
     kv_usage="sglang:token_usage",
@@ -98,6 +111,16 @@ SGLANG = Dialect(
     inter_token="sglang:inter_token_latency_seconds",
 )
 DIALECTS = (VLLM, SGLANG)
+CACHE_CONFIG, EMULATED = "vllm:cache_config_info", "hmas_engine_step_lag_seconds_count"
+_PREFIXES = (b"\nvllm:", b"\nsglang:", b"\nhmas_engine_")
+WANTED = {
+    name.encode(): name
+    for dialect in DIALECTS
+    for name in (
+        dialect.running, dialect.waiting, dialect.kv_usage, dialect.preemptions, dialect.prompt_tokens,
+        dialect.generation_tokens, f"{dialect.inter_token}_sum", f"{dialect.inter_token}_count",
+    )
+} | {CACHE_CONFIG.encode(): CACHE_CONFIG, EMULATED.encode(): EMULATED}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,31 +141,31 @@ class Reading:
     gap_count: float | None
 
 
-def dialect_of(page: bytes) -> Dialect | None:
+def dialect_of(metrics: Metrics) -> Dialect | None:
     """Returns the dialect of a metrics page; None if it is of no known engine.
 
     The type lines are looked at too, because SGLang does not report running requests before there were any.
     """
     for dialect in DIALECTS:
-        if total(page, dialect.running) is not None or f"# TYPE {dialect.kind}:".encode() in page:
+        if total(metrics, dialect.running) is not None or dialect.name in metrics.dialects:
             return dialect
     return None
 
 
-def read(page: bytes, dialect: Dialect) -> Reading | None:
+def read(metrics: Metrics, dialect: Dialect) -> Reading | None:
     """Returns the figures of a metrics page; None if it lacks the number of running requests, or one to be believed."""
-    running = sane_int(whole(page, dialect.running))
+    running = sane_int(whole(metrics, dialect.running))
     if running is None:
         return None
     return Reading(
         running=running,
-        waiting=sane_int(whole(page, dialect.waiting)) or 0,
-        kv_usage=min(1.0, sane(mean(page, dialect.kv_usage)) or 0.0),
-        preemptions=sane_int(total(page, dialect.preemptions)) or 0,
-        prompt_tokens=sane(total(page, dialect.prompt_tokens)),
-        generation_tokens=sane(total(page, dialect.generation_tokens)),
-        gap_sum_s=sane(total(page, f"{dialect.inter_token}_sum")),
-        gap_count=sane(total(page, f"{dialect.inter_token}_count")),
+        waiting=sane_int(whole(metrics, dialect.waiting)) or 0,
+        kv_usage=min(1.0, sane(mean(metrics, dialect.kv_usage)) or 0.0),
+        preemptions=sane_int(total(metrics, dialect.preemptions)) or 0,
+        prompt_tokens=sane(total(metrics, dialect.prompt_tokens)),
+        generation_tokens=sane(total(metrics, dialect.generation_tokens)),
+        gap_sum_s=sane(total(metrics, f"{dialect.inter_token}_sum")),
+        gap_count=sane(total(metrics, f"{dialect.inter_token}_count")),
     )
 
 

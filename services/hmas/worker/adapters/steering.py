@@ -98,14 +98,14 @@ class SglangCap:
         self._post = post
         self._own = 0
         self._pipeline = 1
-        self._wanted = self._told = 0  # limits on running requests, wanted and answered; 0: none yet
+        self._wanted = self._acknowledged = 0  # limits on running requests, wanted and answered; 0: none yet
         self._lowered = False  # it may run with another limit than its own
         self._changed = asyncio.Event()
 
     def discovered(self, facts: SglangFacts) -> None:
         """Takes the facts of an engine that is there, or there again. One that restarted runs with its own limit; one
         that was only out of reach may have another."""
-        self._own, self._pipeline, self._told = facts.max_running, facts.pipeline_stages, 0
+        self._own, self._pipeline, self._acknowledged = facts.max_running, facts.pipeline_stages, 0
         self._changed.set()
 
     def steer(self, n_run: int) -> None:
@@ -117,7 +117,7 @@ class SglangCap:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            known = self._told or (0 if self._lowered else self._own)
+            known = self._acknowledged or (0 if self._lowered else self._own)
             if self._wanted and self._wanted != known and not await self._tell(self._wanted):
                 self._changed.set()
                 await asyncio.sleep(self._config.retry_s)
@@ -139,7 +139,7 @@ class SglangCap:
         except Unreachable as error:
             log.warning("engine_cap_not_told", engine=self._engine, reason=str(error))
             return False
-        self._told, self._lowered = running, running != self._own
+        self._acknowledged, self._lowered = running, running != self._own
         if status != 200 or b"false" in answer:
             log.warning("engine_cap_refused", engine=self._engine, status=status, answer=answer[:200].decode("latin-1"))
         return True

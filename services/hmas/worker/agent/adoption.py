@@ -4,14 +4,14 @@ from hmas.contracts.execution import Adopt
 from hmas.contracts.worker import WorkerEffect
 from hmas.worker.agent import ends
 from hmas.worker.agent.engine_events import stop, unknown_engine, untouched
-from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.entry.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.intake import annotate, new_entry
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.state import WorkerState
 
 
-def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> list[WorkerEffect]:
+def on_adopt(state: WorkerState, gateway: Gateway, message: Adopt) -> list[WorkerEffect]:
     """Counts a request that the gateway runs on an engine of this worker, whatever the limits."""
     gateway.named.add(message.request.id)
     state.grants = max(state.grants, message.grant)
@@ -27,7 +27,7 @@ def on_adopt(state: AgentState, gateway: Gateway, message: Adopt) -> list[Worker
     return []
 
 
-def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> list[WorkerEffect]:
+def _confirm(state: WorkerState, entry: QueueEntry, message: Adopt) -> list[WorkerEffect]:
     """Brings a request that is in the books up to date. What was said on the old stream may have been lost, also that
     it is to stop because its engine went down."""
     entry.orphaned_s = None
@@ -36,14 +36,14 @@ def _confirm(state: AgentState, entry: QueueEntry, message: Adopt) -> list[Worke
     if message.first_token_s is not None and entry.first_token_s is None:
         engine.began(state.now_s, entry)
         entry.first_token_s = message.first_token_s
-        state.ledger.first_token(message.first_token_s, entry, message.first_token_s - message.granted_s)
+        state.reports.first_token(message.first_token_s, entry, message.first_token_s - message.granted_s)
     engine.produced(entry, message.output_tokens)
-    if engine.starts and not engine.up and untouched(entry):
+    if engine.life.starts and not engine.life.answers and untouched(entry):
         return stop(state, entry, f"engine {engine.name} is down")
     return []
 
 
-def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
+def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     """Takes a request into the books that runs already, unknown to them."""
     engine = state.fleet.get(message.engine)
     if engine is None:
@@ -57,4 +57,5 @@ def _count(state: AgentState, gateway: Gateway, message: Adopt) -> None:
     entry.output_tokens = message.output_tokens
     reserved = state.gate.reserved(entry)
     entry.admit(state.gate.upper(entry), reserved, state.gate.need(engine, entry, reserved))
-    engine.adopt(state.now_s, entry, state.prefill_s(entry), message.first_token_s)
+    entry.run_on(engine.info)
+    engine.adopt(state.now_s, entry, state.prefill_s(entry, engine), message.first_token_s)

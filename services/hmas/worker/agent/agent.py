@@ -1,8 +1,9 @@
 """The worker agent: it hears events and answers each with the effects that its shell is to carry out."""
 
+from collections.abc import Mapping
 from typing import assert_never
 
-from hmas.contracts.control import TopologyReceived, TupleReceived
+from hmas.contracts.control import LayoutReceived, TopologyReceived, TupleReceived
 from hmas.contracts.execution import (
     Adopt,
     Annotate,
@@ -33,12 +34,13 @@ from hmas.contracts.worker import (
     WorkerEffect,
     WorkerEvent,
 )
-from hmas.worker.agent import adoption, engine_events, intake, regulation
-from hmas.worker.agent.config import RandomSource, WorkerConfig
+from hmas.worker.agent import adoption, announcements, engine_events, intake, regulation
+from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.agent.gateways import Gateway
-from hmas.worker.agent.outlook import Outlook, outlook
+from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 from hmas.worker.agent.pump import pump
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.queue_view import QueueView, queue_view
+from hmas.worker.agent.state import WorkerState
 
 __all__ = ["WorkerAgent", "WorkerConfig"]
 
@@ -47,17 +49,19 @@ class WorkerAgent:
     """Queues the requests of one worker, decides when each may start and on which engine (DESIGN §5.6).
 
     The shell must send it `CycleTicked` about every 100 ms and `HeartbeatDue` every second, and must carry out the
-    effects of a step in their order.
+    effects of a step in their order. `topologies` makes the orders of the queue, by name.
     """
 
-    def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
-        self._state = AgentState(config, rng)
+    def __init__(self, config: WorkerConfig, topologies: Mapping[str, MakeTopology] = TOPOLOGIES) -> None:
+        self._state = WorkerState(config, topologies)
 
     def step(self, now_s: float, event: WorkerEvent) -> list[WorkerEffect]:
         state = self._state
         state.now_s = now_s
         if state.engineless_since_s is None and not state.up:
             state.engineless_since_s = now_s
+        if isinstance(event, LayoutReceived) and not regulation.take_layout(state, event):
+            return []  # it repeats the layout in force
         effects = self._handle(event)
         if state.layout_before is not None:
             effects.append(LayoutSwitched(state.layout_before, state.layout, len(state.lanes), len(state.queue)))
@@ -66,13 +70,13 @@ class WorkerAgent:
             if state.untagged:
                 state.admit_overdue()
             effects += pump(state)
-        if state.ledger.full:
-            effects.append(regulation.report(state))
+        if state.reports.full:
+            effects.append(announcements.report(state))
         return effects
 
-    def outlook(self) -> Outlook:
+    def queue_view(self) -> QueueView:
         """Returns the queue as it is, for those who look on; nothing changes by it."""
-        return outlook(self._state)
+        return queue_view(self._state)
 
     def _handle(self, event: WorkerEvent) -> list[WorkerEffect]:
         state = self._state
@@ -93,10 +97,12 @@ class WorkerAgent:
                 engine_events.on_counted(state, event)
             case TopologyReceived():
                 return regulation.on_topology(state, event)
+            case LayoutReceived():
+                state.arrange()
             case TupleReceived():
                 return regulation.on_tuple(state, event)
             case HeartbeatDue():
-                return regulation.heartbeat(state)
+                return announcements.heartbeat(state)
             case GatewayConnected(name):
                 intake.on_connected(state, name)
             case GatewayLost(name):

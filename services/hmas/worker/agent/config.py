@@ -1,17 +1,8 @@
 """Configuration of the worker agent. The shell reads it once from the settings; it never changes afterwards."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from hmas.contracts.cadences import TELEMETRY_EVENTS, TELEMETRY_S
-
-
-class RandomSource(Protocol):
-    """A seeded source of random integers, such as `random.Random`; only the Lottery topology draws from it."""
-
-    def randrange(self, stop: int, /) -> int:
-        """Returns a uniformly distributed integer in [0, stop)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +42,7 @@ class ApplicationsConfig:
 
     min_count: int = 8  # finished requests before a history is trusted
     memory: int = 256  # effective number of finished requests remembered
-    max_applications: int = 4096  # beyond, the one known longest is forgotten
+    max_applications: int = 4096  # beyond, a tenant with many forgets one for each new one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,26 +82,24 @@ class PrefillWindowConfig:
 class PrefixCacheConfig:
     """What the worker remembers of an engine's prefix cache.
 
-    `max_nodes`: most nodes remembered of one engine. `capacity_tokens`: its memory, if it does not report it.
-    `smoothing`: weight of a new report in `trust` and in what else is learnt. `repeated`: the share of answers from
-    which on the next prompt is taken to find the whole answer. `tolerance`: share of a promise that may be missing.
-    `lately`: share of what is held that may have been used since, for a beginning that is gone to mean that the cache
-    was reset. Otherwise the share of the memory that prompts have sinks by `room_gain`, to `min_room` at least; it
-    rises by that, to `max_room`, where more is found than was promised. From the share `proof` of what is held on, what
-    is missing proves that all that is older is gone. `spare_blocks`: where the engine's events are counted, so many
-    blocks more may be held than there are, as prompts share blocks and end within them.
+    Where less is found than was expected, and the cache was not reset, the share of the memory that prompts have sinks
+    by `room_gain`, to `min_room` at least. Where more is found, it rises by that, to `max_room`.
     """
 
-    max_nodes: int = 65_536
-    capacity_tokens: int = 500_000
-    smoothing: float = 0.1
-    repeated: float = 0.5
-    tolerance: float = 0.05
+    max_nodes: int = 65_536  # most nodes remembered of one engine
+    capacity_tokens: int = 500_000  # its memory, if it does not report it
+    smoothing: float = 0.1  # weight of a new report in `trust` and in what else is learnt
+    repeated: float = 0.5  # share of answers from which on the next prompt is taken to find the whole answer
+    tolerance: float = 0.05  # share of what is expected that may be missing
+    # Share of what is held that may have been used since, for a beginning that is gone to mean that the cache was
+    # reset.
     lately: float = 0.5
     room_gain: float = 0.02
     min_room: float = 0.2
     max_room: float = 1.1
-    proof: float = 0.1
+    proof: float = 0.1  # from this share of what is held on, what is missing proves that all that is older is gone
+    # Where the engine's events are counted, so many blocks more may be held than there are, as prompts share blocks
+    # and end within them.
     spare_blocks: int = 2
 
 
@@ -127,15 +116,17 @@ class EngineStateConfig:
     plenty: int = 2  # no forecast is made while the budget is at least this multiple of the reserved blocks
     sample_fresh_s: float = 2.0  # an older sample says nothing about utilisation any more
     counters_fresh_s: float = 10.0  # an older sample does not say that the engine's counters stand still
-    short_step: float = 0.7  # of the TPOT SLO worth keeping: shorter steps do not take what they were expected to,
-    short_room: float = 2.0  # and so much more than they have room for is granted then
-    small: float = 0.7  # a request that takes up to this share of what those that run take in the mean is small;
-    small_room: float = 1.5  # it may begin while these take up to so much more than a step has time for,
-    large_room: float = 0.75  # and others while these take less than this of it,
-    small_seen: float = 0.2  # if at least so many of those granted lately were small,
-    small_smoothing: float = 0.02  # each of which has this weight
-    suspect_pause_s: float = 5.0  # an engine that left a run without a token gets nothing for this long; twice as long
-    max_suspect_pause_s: float = 30.0  # at each further one, and never longer than this
+    short_step: float = 0.7  # share of the TPOT SLO worth keeping, below which an engine's steps count as short
+    short_room: float = 2.0  # factor by which more is granted than a step has room for while steps are short
+    small: float = 0.7  # a request is small if it takes at most this share of the mean of those that run
+    small_room: float = 1.5  # a small request may begin while the others take up to this multiple of a step's time
+    large_room: float = 0.75  # any request may begin while the others take less than this share of a step's time
+    small_seen: float = 0.2  # share of small requests among those granted lately, above which `large_room` holds
+    small_smoothing: float = 0.02  # weight of one more granted request in that share
+    suspect_pause_s: float = (
+        5.0  # how long an engine that left a run without a token gets nothing, doubled each time in a row
+    )
+    max_suspect_pause_s: float = 30.0  # the longest such pause
     prefill: PrefillBacklogConfig = field(default_factory=PrefillBacklogConfig)
     window: PrefillWindowConfig = field(default_factory=PrefillWindowConfig)
     prefix: PrefixCacheConfig = field(default_factory=PrefixCacheConfig)
@@ -143,29 +134,22 @@ class EngineStateConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayLinkConfig:
-    """How the worker deals with gateways that are slow, gone, or cannot reach an engine; durations in seconds.
+    """How the worker deals with gateways that are slow, gone, or cannot reach an engine; durations in seconds."""
 
-    `start_due_s`: a grant that is unanswered for longer is stopped. `lag_s`: while the oldest unanswered grant is
-    older, the gateway gets no further ones. `block_s`, `max_block_s`: how long a gateway that could not connect to an
-    engine gets no grants there, doubled each time in a row. `settled_s`: age of a grant from which on its engine's own
-    count must show it. `uncounted_s`: how long an engine without such a count is given to drop what nobody told of.
-    `smoothing`: weight of a new measurement of a gateway's demand.
-    """
-
-    start_due_s: float = 1.0
-    lag_s: float = 0.5
-    block_s: float = 1.0
-    max_block_s: float = 30.0
-    settled_s: float = 1.0
-    uncounted_s: float = 2.0
-    smoothing: float = 0.3
+    start_due_s: float = 1.0  # a grant that is unanswered for longer is stopped
+    lag_s: float = 0.5  # while the oldest unanswered grant is older, the gateway gets no further ones
+    block_s: float = 1.0  # how long a gateway that could not connect to an engine gets no grants there,
+    max_block_s: float = 30.0  # doubled each time in a row up to this
+    settled_s: float = 1.0  # age of a grant from which on its engine's own count must show it
+    uncounted_s: float = 2.0  # how long an engine without such a count is given to drop what nobody told of
+    smoothing: float = 0.3  # weight of a new measurement of a gateway's demand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalConfig:
     """How the worker refuses requests that would be late, for tenants that prefer a refusal."""
 
-    most_per_cycle: int = 100  # requests examined, longest queued first
+    most_per_cycle: int = 100  # requests examined, those first that were not for longest
     tags_within_s: float = 0.5  # until tags come, an estimate is a guess: a request without tags is spared this long
 
 
@@ -175,7 +159,7 @@ class TagWaitConfig:
 
     patience_s: float = 0.12  # how long at most, from its arrival on
     smoothing: float = 0.1  # weight of one more request in the share whose tags came in time
-    least_prompt: float = 0.5  # that share, below which none waits
+    least_in_time: float = 0.5  # that share, below which none waits
     window_s: float = 60.0  # time constant of the share of the time in which requests wait for an engine
     busy: float = 0.05  # that share, from which on a request waits for its tags while others wait
     pressed: float = 0.4  # that share, from which on it does so alone as well
@@ -183,18 +167,7 @@ class TagWaitConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
-    """Identity, bounds and static limits of one worker.
-
-    `static_n_run`: most sequences in flight per engine while no control tuple is in force; None means the engine's own
-    `max_num_seqs`. `delta_frag`: share of the KV cache kept free (Eq. 2). `prefill_window_s`: most seconds of prefill
-    that may be pending on an engine, at the pace measured there; further prompts wait in the worker, where the topology
-    orders them. None: as many as the TPOT budgets of what runs there allow. `discovers`: the engines come and go, so
-    that without one the worker stands by and takes no requests. `leave_grace_s`: how long an engine that has left may
-    go on with what runs there. `takeover_s`: an engine that comes by a lease is granted nothing for so long, in which
-    gateways hear of it and its own count shows what it runs. `no_engine_patience_s`: how long queued requests wait for
-    an engine to come up or, after one had no room, for room. `cold_speed_share`: the speed assumed of a full engine
-    until one is measured, as a share of its sequences' speeds when each runs alone.
-    """
+    """Identity, bounds and static limits of one worker."""
 
     worker: str
     incarnation: str
@@ -203,14 +176,22 @@ class WorkerConfig:
     aliases: tuple[str, ...] = ()
     max_queued: int = 100_000
     max_queued_tokens: int = 200_000_000
+    # Most sequences in flight per engine while no control tuple is in force; None: the engine's own `max_num_seqs`.
     static_n_run: int | None = None
-    delta_frag: float = 0.05
+    delta_frag: float = 0.05  # share of the KV cache kept free (Eq. 2)
+    fenced: bool = True  # false admits whatever the memory of an engine, for comparisons
+    # Most seconds of prefill that may be pending on an engine, at the pace measured there; further prompts wait in
+    # the worker, where the topology orders them. None: as many as the TPOT budgets of what runs there allow.
     prefill_window_s: float | None = None
-    tags_within_s: float = 0.3  # how long a request waits for its tags, where its pace class depends on them
+    # How long a request waits for its tags, where its pace class depends on them, or whether it is refused.
+    tags_within_s: float = 0.3
     spill_share: float = 0.5  # of a class's TPOT SLO: an engine with shorter steps may help out a laxer class
+    # How long queued requests wait for an engine to come up or, after one had no room, for room.
     no_engine_patience_s: float = 10.0
-    discovers: bool = False
-    leave_grace_s: float = 60.0
+    discovers: bool = False  # the engines come and go, so that without one the worker stands by and takes no requests
+    leave_grace_s: float = 60.0  # how long an engine that has left may go on with what runs there
+    # An engine that comes by a lease is granted nothing for so long, in which gateways hear of it and its own count
+    # shows what it runs.
     takeover_s: float = 0.5
     aim_every_s: float = 1.0  # how often it is worked out which TPOT SLO the engines' steps are held to
     offered: int = 512  # of the requests that came last, by whose TPOT SLOs
@@ -219,6 +200,8 @@ class WorkerConfig:
     telemetry_period_s: float = TELEMETRY_S
     telemetry_events: int = TELEMETRY_EVENTS
     running_report_period_s: float = 1.0
+    # The speed assumed of a full engine until one is measured, as a share of its sequences' speeds when each runs
+    # alone.
     cold_speed_share: float = 0.5
     growth: float = 1.25  # a request that outgrew its length bound gets at least this multiple of its output as bound
     floor_rise: float = 0.005  # a step's estimated fixed cost rises by this share of the way to a higher prediction

@@ -1,4 +1,4 @@
-"""Which topology decision and control tuple are in force: newest epoch wins, old ones expire (DESIGN §3.2, §6)."""
+"""Which topology, layout and control tuple are in force: newest epoch wins, old ones expire (DESIGN §3.2, §6)."""
 
 from typing import Generic, TypeVar
 
@@ -10,12 +10,13 @@ from hmas.contracts.control import (
     Fence,
     Hints,
     Layout,
+    LayoutDecision,
     TopologyDecision,
     TopologyName,
 )
-from hmas.worker.agent.admission import NO_FENCE
+from hmas.worker.agent.engines.admission import NO_FENCE
 
-V = TypeVar("V", TopologyDecision, ControlTuple)
+V = TypeVar("V", TopologyDecision, LayoutDecision, ControlTuple)
 
 
 class Latest(Generic[V]):
@@ -58,15 +59,17 @@ class Latest(Generic[V]):
 
 
 class ControlState:
-    """The topology decision and the control tuple of one worker.
+    """The topology decision, the layout decision and the control tuple of one worker.
 
-    Bypass outranks the tuple, and the tuple outranks the static limits. Without a decision the topology is FCFS.
+    Bypass outranks the other two, and the tuple outranks the static limits. Without a decision the topology is FCFS,
+    and the layout mixed.
     """
 
     def __init__(self, worker: str, pool: str) -> None:
         self._worker = worker
         self._pool = pool
         self._decision: Latest[TopologyDecision] = Latest()
+        self._layout: Latest[LayoutDecision] = Latest()
         self._tuple: Latest[ControlTuple] = Latest()
         self._engines: dict[str, EngineControl] = {}
 
@@ -75,6 +78,9 @@ class ControlState:
         for another pool, is not."""
         return decision.pool == self._pool and self._decision.offer(now_s, decision, aged_s)
 
+    def take_layout(self, now_s: float, decision: LayoutDecision, aged_s: float) -> bool:
+        return decision.pool == self._pool and self._layout.offer(now_s, decision, aged_s)
+
     def take_tuple(self, now_s: float, control: ControlTuple, aged_s: float) -> bool:
         if control.worker != self._worker or not self._tuple.offer(now_s, control, aged_s):
             return False
@@ -82,8 +88,10 @@ class ControlState:
         return True
 
     def expire(self, now_s: float) -> list[str]:
-        """Drops the controls whose validity has ended and returns their names: "topology", "tuple", both or none."""
+        """Drops the controls whose validity has ended and returns their names: "topology", "layout", "tuple"."""
         gone = ["topology"] if self._decision.expire(now_s) else []
+        if self._layout.expire(now_s):
+            gone.append("layout")
         if self._tuple.expire(now_s):
             self._engines = {}
             gone.append("tuple")
@@ -119,8 +127,8 @@ class ControlState:
     @property
     def layout(self) -> Layout:
         """The layout in force; mixed without a decision and under bypass."""
-        decision = self._decision.value
-        return MIXED if decision is None or decision.bypass else decision.layout
+        decision = self._layout.value
+        return MIXED if decision is None or self.bypass else decision.layout
 
     @property
     def fence(self) -> Fence:

@@ -18,14 +18,14 @@ from hmas.contracts.worker import (
     WorkerEffect,
 )
 from hmas.worker.agent import ends
-from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.entry.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.intake import succeed
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.state import WorkerState
 
 
-def _running(state: AgentState, gateway: Gateway, request_id: str, grant: int | None = None) -> QueueEntry | None:
+def _running(state: WorkerState, gateway: Gateway, request_id: str, grant: int | None = None) -> QueueEntry | None:
     """Returns the request if the gateway runs it under that grant (None: under any); None if the message is late."""
     entry = state.queue.get(request_id)
     if entry is None or entry.state is not EntryState.RUNNING or entry.gateway != gateway.name:
@@ -38,12 +38,12 @@ def untouched(entry: QueueEntry) -> bool:
     return entry.first_token_s is None and not entry.output_tokens
 
 
-def on_started(state: AgentState, gateway: Gateway, message: Started) -> None:
+def on_started(state: WorkerState, gateway: Gateway, message: Started) -> None:
     if _running(state, gateway, message.request_id, message.grant) is not None:
         gateway.answered(message.request_id)
 
 
-def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> list[WorkerEffect]:
+def on_first_token(state: WorkerState, gateway: Gateway, message: FirstToken) -> list[WorkerEffect]:
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None or entry.first_token_s is not None or entry.granted_s is None:
         return []
@@ -52,12 +52,12 @@ def on_first_token(state: AgentState, gateway: Gateway, message: FirstToken) -> 
     state.fleet[entry.engine].began(state.now_s, entry)
     state.meter.add(entry.prefill_s + entry.tpot_s)
     prefill_s = state.now_s - entry.granted_s
-    state.ledger.first_token(state.now_s, entry, prefill_s)
+    state.reports.first_token(state.now_s, entry, prefill_s)
     state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s - entry.engine_wait_s(prefill_s))
     return _trust(state, state.fleet[entry.engine])
 
 
-def on_progress(state: AgentState, gateway: Gateway, message: Progress) -> list[WorkerEffect]:
+def on_progress(state: WorkerState, gateway: Gateway, message: Progress) -> list[WorkerEffect]:
     effects: list[WorkerEffect] = []
     for request_id, output_tokens in zip(message.request_ids, message.output_tokens, strict=False):
         entry = _running(state, gateway, request_id)
@@ -71,21 +71,21 @@ def on_progress(state: AgentState, gateway: Gateway, message: Progress) -> list[
     return effects
 
 
-def _trust(state: AgentState, engine: EngineState) -> list[WorkerEffect]:
-    if not engine.suspected:
+def _trust(state: WorkerState, engine: EngineState) -> list[WorkerEffect]:
+    if not engine.life.suspected:
         return []
     engine.trust()
     state.see_engines()
     return [EngineSuspected(engine.name, False)]
 
 
-def _suspect(state: AgentState, engine: EngineState, reason: str) -> list[WorkerEffect]:
+def _suspect(state: WorkerState, engine: EngineState, reason: str) -> list[WorkerEffect]:
     """Suspects an engine that left a run without a token. If its own counters stand still too, it is taken to have
     stopped altogether, and gateways are asked to give back its requests that have no token yet."""
-    effects: list[WorkerEffect] = [] if engine.suspected else [EngineSuspected(engine.name, True, reason)]
+    effects: list[WorkerEffect] = [] if engine.life.suspected else [EngineSuspected(engine.name, True, reason)]
     engine.suspect(state.now_s)
     state.see_engines()
-    if engine.stands_still:
+    if engine.counts.stands_still:
         text = f"engine {engine.name} has stopped: {reason}"
         for entry in list(engine.running.values()):
             if untouched(entry):
@@ -93,12 +93,12 @@ def _suspect(state: AgentState, engine: EngineState, reason: str) -> list[Worker
     return effects
 
 
-def _produce(state: AgentState, entry: QueueEntry, output_tokens: int) -> None:
+def _produce(state: WorkerState, entry: QueueEntry, output_tokens: int) -> None:
     state.meter.add(entry.tpot_s * (output_tokens - entry.output_tokens))
     state.fleet[entry.engine].produced(entry, output_tokens)
 
 
-def _grow(state: AgentState, entry: QueueEntry) -> None:
+def _grow(state: WorkerState, entry: QueueEntry) -> None:
     """Reserves more KV memory for a running request that has outgrown its length bound.
 
     The engine's forecast peak may then exceed its budget until other requests end.
@@ -108,7 +108,7 @@ def _grow(state: AgentState, entry: QueueEntry) -> None:
     engine.reserve(entry, max(entry.blocks, state.gate.need(engine, entry, entry.bound_tokens)))
 
 
-def on_declined(state: AgentState, gateway: Gateway, message: Declined) -> list[WorkerEffect]:
+def on_declined(state: WorkerState, gateway: Gateway, message: Declined) -> list[WorkerEffect]:
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None:
         return []
@@ -116,7 +116,7 @@ def on_declined(state: AgentState, gateway: Gateway, message: Declined) -> list[
     return succeed(state, entry)
 
 
-def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[WorkerEffect]:
+def on_ended(state: WorkerState, gateway: Gateway, message: Ended) -> list[WorkerEffect]:
     """Frees the slot of a request. If no token of it was relayed, it may return to the queue."""
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None:
@@ -140,20 +140,20 @@ def on_ended(state: AgentState, gateway: Gateway, message: Ended) -> list[Worker
     return effects
 
 
-def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
+def _finished(state: WorkerState, entry: QueueEntry, message: Ended) -> None:
     if entry.first_token_s is None:  # not streamed: the prefill shows only now
         state.meter.add(entry.prefill_s)
     _produce(state, entry, max(message.output_tokens, entry.output_tokens))
     engine, chain = state.fleet[entry.engine], entry.request.prefix
     if message.cached_tokens is not None:
-        engine.prefix.learn(entry.promise, message.cached_tokens)
+        engine.prefix.learn(entry.expected_cached, message.cached_tokens)
     if message.prompt_tokens is not None and chain.nodes:
         engine.prefix.ended(chain, message.prompt_tokens, message.output_tokens, engine.prefix_tokens)
-    told = entry.output_tokens > 0 and not entry.request.prefill_only  # of the lengths of answers
-    if entry.claimed is not None and told:
+    has_length = entry.output_tokens > 0 and not entry.request.prefill_only  # of the lengths of answers
+    if entry.claimed is not None and has_length:
         state.length_bias.learn(entry)
     ends.conclude(state, entry, Outcome.FINISHED)
-    if not told:
+    if not has_length:
         return
     state.prior.learn_length(entry.request.tenant, entry.request.prompt_tokens, entry.output_tokens)
     state.applications.learn(entry.request, entry.output_tokens)
@@ -161,14 +161,14 @@ def _finished(state: AgentState, entry: QueueEntry, message: Ended) -> None:
         state.prior.learn_decode((state.now_s - entry.first_token_s) / (entry.output_tokens - 1))
 
 
-def _failed(state: AgentState, gateway: Gateway, entry: QueueEntry, message: Ended) -> list[WorkerEffect]:
+def _failed(state: WorkerState, gateway: Gateway, entry: QueueEntry, message: Ended) -> list[WorkerEffect]:
     """Queues a request again that its engine lost, had no room for, or that the gateway could not bring there; refuses
     it if no other engine can serve it."""
     engine = state.fleet[entry.engine]
     if message.unreached:
         gateway.block(state.now_s, engine.name)
     elif message.busy:
-        engine.held_until_s = state.now_s + state.config.busy_pause_s
+        engine.life.held_until_s = state.now_s + state.config.busy_pause_s
     patient = (message.unreached or message.busy) and _patient(state, entry)
     if entry.stopped or state.draining or patient:
         ends.back_to_the_queue(state, entry)
@@ -181,7 +181,7 @@ def _failed(state: AgentState, gateway: Gateway, entry: QueueEntry, message: End
     return []
 
 
-def _patient(state: AgentState, entry: QueueEntry) -> bool:
+def _patient(state: WorkerState, entry: QueueEntry) -> bool:
     """Returns whether a request that its engine had no room for, or that could not be brought there, should be granted
     again later. It is, until `no_engine_patience_s` after the first such answer."""
     if entry.busy_since_s is None:
@@ -189,15 +189,15 @@ def _patient(state: AgentState, entry: QueueEntry) -> bool:
     return state.now_s - entry.busy_since_s < state.config.no_engine_patience_s
 
 
-def _another(state: AgentState, entry: QueueEntry) -> bool:
+def _another(state: WorkerState, entry: QueueEntry) -> bool:
     """Returns whether some engine that is up and not suspected could take the request and has not failed with it, now
     or before."""
     lost = (*entry.tried, state.fleet[entry.engine].start_id)
-    hopeful = (e for e in state.up if e.start_id not in lost and not e.suspected)
+    hopeful = (e for e in state.up if e.start_id not in lost and not e.life.suspected)
     return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
 
 
-def on_counted(state: AgentState, event: KvCacheCounted) -> None:
+def on_counted(state: WorkerState, event: KvCacheCounted) -> None:
     """Takes over what an engine's own events say of its cache."""
     engine = state.fleet.get(event.engine)
     if engine is not None:
@@ -206,7 +206,7 @@ def on_counted(state: AgentState, event: KvCacheCounted) -> None:
         engine.prefix.counted(event.blocks, event.stored, event.removed)
 
 
-def on_sampled(state: AgentState, event: EngineSampled) -> None:
+def on_sampled(state: WorkerState, event: EngineSampled) -> None:
     """Takes a sample of an engine, and frees the slots of lost gateways' requests that it shows to be gone."""
     engine, config = state.fleet.get(event.engine), state.config.gateways
     if engine is None:
@@ -219,19 +219,19 @@ def on_sampled(state: AgentState, event: EngineSampled) -> None:
         ends.forget(state, entry)
 
 
-def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
+def on_engine_up(state: WorkerState, event: EngineWentUp) -> EngineState:
     """Records a new engine, one that came back (which counts as another start), or news about one that is up."""
     engine = state.fleet.get(event.info.engine)
     if engine is None:
         engine = state.fleet[event.info.engine] = EngineState(event.info, state.config.engine)
-    engine.info = replace(event.info, up=engine.leave_by_s is None)
+    engine.describe(replace(event.info, up=not engine.life.leaving))
     engine.budget_blocks = state.gate.budget_blocks(engine)
-    if not engine.starts:
+    if not engine.life.starts:
         for entry in engine.running.values():  # adopted before anything was known of the engine
             engine.reserve(entry, state.gate.need(engine, entry, entry.bound_tokens))
-    if not engine.starts and event.info.epoch:
-        engine.held_until_s = state.now_s + state.config.takeover_s
-    if not engine.up:
+    if not engine.life.starts and event.info.epoch:
+        engine.life.held_until_s = state.now_s + state.config.takeover_s
+    if not engine.life.answers:
         engine.come_up(state.now_s)
         state.see_engines()
         for gateway in state.gateways.values():
@@ -240,51 +240,51 @@ def on_engine_up(state: AgentState, event: EngineWentUp) -> EngineState:
     return engine
 
 
-def on_engine_down(state: AgentState, event: EngineWentDown) -> list[WorkerEffect]:
+def on_engine_down(state: WorkerState, event: EngineWentDown) -> list[WorkerEffect]:
     """Marks an engine as down and asks gateways to give back its requests that have no token yet.
 
     Requests that have tokens are left as they are: the end of their own connection to the engine decides.
     """
     engine = state.fleet.get(event.engine)
-    if engine is None or not engine.up:
+    if engine is None or not engine.life.answers:
         return []
-    engine.up = False
+    engine.life.go_down()
     engine.info = replace(engine.info, up=False)
     state.see_engines()
     reason = f"engine {engine.name} went down before the first token: {event.reason}"
     return [effect for entry in engine.running.values() if untouched(entry) for effect in stop(state, entry, reason)]
 
 
-def on_engine_left(state: AgentState, event: EngineLeft) -> None:
+def on_engine_left(state: WorkerState, event: EngineLeft) -> None:
     engine = state.fleet.get(event.engine)
     if engine is None:  # it never came up
         engine = state.fleet[event.engine] = EngineState(unknown_engine(event.engine), state.config.engine)
-    if engine.leave_by_s is None:
-        engine.leave_by_s = state.now_s + state.config.leave_grace_s
+    if not engine.life.leaving:
+        engine.life.leave(state.now_s + state.config.leave_grace_s)
         engine.info = replace(engine.info, up=False)
         state.see_engines()
 
 
-def on_engine_returned(state: AgentState, name: str) -> None:
+def on_engine_returned(state: WorkerState, name: str) -> None:
     engine = state.fleet.get(name)
-    if engine is not None and engine.leave_by_s is not None:
-        engine.leave_by_s = None
-        engine.info = replace(engine.info, up=engine.up)
+    if engine is not None and engine.life.leaving:
+        engine.life.come_back()
+        engine.info = replace(engine.info, up=engine.life.answers)
         state.see_engines()
 
 
-def release_left(state: AgentState) -> list[WorkerEffect]:
+def release_left(state: WorkerState) -> list[WorkerEffect]:
     """Releases the engines that have left and run nothing of this worker any more, or whose grace is over. What then
     has no token yet is asked back, to run elsewhere; what has goes on, and is in the books until it ends."""
     effects: list[WorkerEffect] = []
-    for engine in [engine for engine in state.fleet.values() if engine.leave_by_s is not None]:
-        if engine.running and state.now_s < (engine.leave_by_s or 0.0):
+    for engine in [engine for engine in state.fleet.values() if engine.life.leaving]:
+        if engine.running and state.now_s < engine.life.leave_by_s:
             continue
         effects.append(ReleaseEngine(engine.name))
         for entry in engine.running.values():
             if untouched(entry):
                 effects += stop(state, entry, f"engine {engine.name} has left")
-        engine.up, engine.starts, engine.leave_by_s = False, 0, None  # as one that is known by its runs alone
+        engine.life.be_released()
         if not engine.running:
             del state.fleet[engine.name]
     return effects
@@ -295,7 +295,7 @@ def unknown_engine(engine: str) -> EngineInfo:
     return EngineInfo(
         engine=engine,
         up=False,
-        kind="",
+        dialect="",
         hardware="",
         max_model_len=0,
         kv_capacity_tokens=0,
@@ -304,7 +304,7 @@ def unknown_engine(engine: str) -> EngineInfo:
     )
 
 
-def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
+def stop(state: WorkerState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
     """Asks the gateway to give a granted request back; its slot stays taken until the gateway has answered. Nothing is
     asked of one that the gateway placed by itself."""
     if entry.stopped or not entry.grant or entry.gateway not in state.gateways:

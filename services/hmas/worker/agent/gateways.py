@@ -5,7 +5,7 @@ from math import floor, inf
 
 from hmas.contracts.execution import EngineShare
 from hmas.worker.agent.config import GatewayLinkConfig
-from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.entry.entry import QueueEntry
 
 
 class Gateway:

@@ -8,17 +8,17 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
 from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.worker.agent import ends
-from hmas.worker.agent.entry import EntryState, QueueEntry
+from hmas.worker.agent.entry.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.state import WorkerState
 
 
-def on_connected(state: AgentState, name: str) -> None:
+def on_connected(state: WorkerState, name: str) -> None:
     on_lost(state, name)
     state.gateways[name] = Gateway(name, state.config.gateways)
 
 
-def on_lost(state: AgentState, name: str) -> None:
+def on_lost(state: WorkerState, name: str) -> None:
     """Forgets what waits for the gateway. What it runs goes on, and keeps its slot."""
     if state.gateways.pop(name, None) is None:
         return
@@ -30,7 +30,7 @@ def on_lost(state: AgentState, name: str) -> None:
             ends.forget(state, entry)
 
 
-def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
+def on_submit(state: WorkerState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
     """Queues a request or refuses it. One that is known already is ignored, unless it shows that a grant was lost."""
     held = state.queue.get(message.request.id)
     gateway.named.add(message.request.id)
@@ -51,7 +51,7 @@ def on_submit(state: AgentState, gateway: Gateway, message: Submit) -> list[Work
     return []
 
 
-def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
+def _take_in(state: WorkerState, gateway: Gateway, message: Submit) -> list[WorkerEffect]:
     entry = new_entry(state, gateway, message.request, message.attempt)
     entry.promised = message.promised
     refusal = _refusal(state, message.request) or _overflow(state, entry)
@@ -60,13 +60,13 @@ def _take_in(state: AgentState, gateway: Gateway, message: Submit) -> list[Worke
     state.queue.add(entry)
     state.admit(entry)
     if not message.again:
-        state.ledger.queued(state.now_s, entry)
+        state.reports.queued(state.now_s, entry)
     if message.request.slo_stated:
         state.see_slo(entry.slo)
     return []
 
 
-def new_entry(state: AgentState, gateway: Gateway, request: Request, attempt: int) -> QueueEntry:
+def new_entry(state: WorkerState, gateway: Gateway, request: Request, attempt: int) -> QueueEntry:
     estimate = state.prior.estimate(request.tenant, request.prompt_tokens)
     state.see_prior(estimate.ttft_s)
     entry = QueueEntry(
@@ -76,7 +76,7 @@ def new_entry(state: AgentState, gateway: Gateway, request: Request, attempt: in
     return entry
 
 
-def succeed(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
+def succeed(state: WorkerState, entry: QueueEntry) -> list[WorkerEffect]:
     """Takes in the later attempt of a request whose earlier one has just left, if there is one."""
     gateway = state.gateways.get(entry.gateway)
     if entry.successor is None or gateway is None:
@@ -88,7 +88,7 @@ def succeed(state: AgentState, entry: QueueEntry) -> list[WorkerEffect]:
     return effects
 
 
-def on_synced(state: AgentState, gateway: Gateway) -> list[WorkerEffect]:
+def on_synced(state: WorkerState, gateway: Gateway) -> list[WorkerEffect]:
     """Forgets what the snapshot did not name, lets the rest be granted, and tells the gateway of the worker's load."""
     if not gateway.synced:
         for entry in [entry for entry in state.queue.entries() if entry.gateway == gateway.name]:
@@ -101,16 +101,16 @@ def on_synced(state: AgentState, gateway: Gateway) -> list[WorkerEffect]:
     return [ToGateway(other.name, load) for other, load in state.loads() if other is gateway]
 
 
-def on_annotate(state: AgentState, gateway: Gateway, message: Annotate) -> None:
+def on_annotate(state: WorkerState, gateway: Gateway, message: Annotate) -> None:
     entry = state.queue.get(message.request_id)
     if entry is None or entry.gateway != gateway.name:
         return
     if entry.attempt == message.attempt or entry.successor is not None:
-        state.see_prefill(message.annotation.cost.ttft_s)
+        state.see_costs(message.annotation.costs)
         annotate(state, entry, message.annotation)
 
 
-def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> None:
+def annotate(state: WorkerState, entry: QueueEntry, annotation: Annotation) -> None:
     if entry.annotation is None:
         state.tag_wait.came(state.now_s - entry.enqueued_s)
     state.length_bias.forget(entry)
@@ -121,23 +121,24 @@ def annotate(state: AgentState, entry: QueueEntry, annotation: Annotation) -> No
     state.queue.annotate(entry, replace(annotation, tags=tags))
     state.admit_tagged(entry)
     if entry.state is EntryState.RUNNING:
+        entry.run_on(state.fleet[entry.engine].info)
         state.length_bias.began(entry)
         if entry.output_tokens <= entry.upper_output_tokens:
             _readmit(state, entry)
 
 
-def _readmit(state: AgentState, entry: QueueEntry) -> None:
+def _readmit(state: WorkerState, entry: QueueEntry) -> None:
     """Reserves anew for a running request whose tags came after its grant, mostly milliseconds after: the prior knows
     its tenant and the length of its prompt alone."""
     engine = state.fleet[entry.engine]
     reserved = state.gate.reserved(entry)
     blocks = state.gate.need(engine, entry, reserved)
     engine.reserve(entry, blocks)
-    engine.expect(entry)
+    engine.count_context(entry)
     entry.admit(state.gate.upper(entry), reserved, blocks)
 
 
-def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:
+def on_withdraw(state: WorkerState, gateway: Gateway, message: Withdraw) -> None:
     """Forgets a request that waits. One that was granted meanwhile keeps its slot until the gateway has answered."""
     entry = state.queue.get(message.request_id)
     if entry is None or entry.gateway != gateway.name:
@@ -152,13 +153,13 @@ def on_withdraw(state: AgentState, gateway: Gateway, message: Withdraw) -> None:
             ends.forget(state, entry)
 
 
-def on_drain(state: AgentState) -> list[WorkerEffect]:
+def on_drain(state: WorkerState) -> list[WorkerEffect]:
     """Says to all gateways that nothing is granted any more; they take their requests elsewhere."""
     state.draining = True
     return [ToGateway(gateway.name, load) for gateway, load in state.loads()]
 
 
-def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
+def _refusal(state: WorkerState, request: Request) -> tuple[Outcome, str] | None:
     if engineless_too_long(state) and not any(engine.on_trial(state.now_s) for engine in state.up):
         return Outcome.NO_ENGINE, no_engine_message(state)
     for engine in state.fleet.values():
@@ -169,12 +170,12 @@ def _refusal(state: AgentState, request: Request) -> tuple[Outcome, str] | None:
     return None
 
 
-def _overflow(state: AgentState, entry: QueueEntry) -> tuple[Outcome, str] | None:
+def _overflow(state: WorkerState, entry: QueueEntry) -> tuple[Outcome, str] | None:
     reason = state.queue.refusal(entry)
     return None if reason is None else (Outcome.POOL_QUEUE_FULL, reason)
 
 
-def engineless_too_long(state: AgentState) -> bool:
+def engineless_too_long(state: WorkerState) -> bool:
     """Returns whether requests are to be refused for want of an engine. A worker that drains or stands by leaves its
     requests to their gateways."""
     since_s = state.engineless_since_s
@@ -186,7 +187,7 @@ def engineless_too_long(state: AgentState) -> bool:
     )
 
 
-def no_engine_message(state: AgentState) -> str:
+def no_engine_message(state: WorkerState) -> str:
     patience_s = state.config.no_engine_patience_s
     return (
         f"all engines of worker {state.config.worker} have been down, or without a token for any request, for at least "

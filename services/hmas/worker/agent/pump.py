@@ -8,36 +8,37 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.laws.layout import bounds_ms, pace_class
 from hmas.worker.agent import ends
-from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.refusal import refuse_hopeless
+from hmas.worker.agent.state import WorkerState
 
 SUSPECTED_S = 1e9  # more than any request costs
-TRUSTED = 0.5  # an engine of which less of what was promised is there promises nothing
+TRUSTED = 0.5  # of an engine where less than this of what was expected is there, gateways are told of nothing
 
 
-def pump(state: AgentState) -> list[WorkerEffect]:
+def pump(state: WorkerState) -> list[WorkerEffect]:
     """Grants the head of each lane again and again, while it fits an engine of that lane. The strictest lane is first.
 
     At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
     and with it all requests behind it, because the topology alone decides which is next. It does not block the others
     for what lies with its gateway: it is parked if that could not carry out a grant now, and ended if no engine that is
-    up can ever take it.
+    up can ever take it, or if its tenant prefers a refusal and its TTLT cannot be kept.
     """
     effects: list[WorkerEffect] = []
     left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump
     for lane in state.lanes:
-        told, parked = _pump_lane(state, lane, left, parks)
-        effects += told
-        left -= len(told)
+        lane_effects, parked = _pump_lane(state, lane, left, parks)
+        effects += lane_effects
+        left -= len(lane_effects)
         parks -= parked
         if not (left and parks):
             break
     return effects
 
 
-def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[list[WorkerEffect], int]:
+def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[list[WorkerEffect], int]:
     """Grants from one lane, at most `left` times, and parks at most `parks` requests. Returns the effects, one for each
     grant or end, and how many requests it parked."""
     queue = state.queue
@@ -48,6 +49,10 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     if roomy and queue.paced and (queue.waiting > 1 or not queue.sets_aside):  # of one, there is nothing to set aside
         queue.observe(state.service_view(lane), lane)
     while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
+        refusal = refuse_hopeless(state, entry)
+        if refusal is not None:
+            effects.append(refusal)
+            continue
         gateway = state.gateways[entry.gateway]
         willing = state.grantable(gateway)
         engine = choose(state, gateway, entry, _in_pace(state, lane, entry, roomy), fenced) if willing else None
@@ -67,32 +72,34 @@ def _pump_lane(state: AgentState, lane: int, left: int, parks: int) -> tuple[lis
     return effects, parked
 
 
-def _in_pace(state: AgentState, lane: int, entry: QueueEntry, roomy: list[EngineState]) -> list[EngineState]:
-    """Returns those of the lane's `roomy` engines whose steps keep the request's TPOT SLO now, which are none if the
-    quick ones have no room. All of `roomy`, if no engine of the lane that can take the request is quick, or if it is
-    late anyway, judged by its last token alone, or generates nothing."""
-    now_s, most_s = state.now_s, entry.slo.tpot_s
-    if all(engine.step_now_s(now_s) <= most_s for engine in roomy):
+def _in_pace(state: WorkerState, lane: int, entry: QueueEntry, roomy: list[EngineState]) -> list[EngineState]:
+    """Returns those of the lane's `roomy` engines whose steps keep the request's SLO now, which are none if the quick
+    ones have no room. All of `roomy`, if no engine of the lane that can take the request is quick, or if it is late
+    anyway, or generates nothing."""
+    now_s, most_s = state.now_s, entry.needed_tpot_s
+    if all(engine.counts.step_now_s(now_s) <= most_s for engine in roomy):
         return roomy
     late = entry.relegated or now_s > entry.ttft_deadline_s
-    if late or entry.slo.whole or entry.request.prefill_only:
+    if late or entry.request.prefill_only:
         return roomy
     gateway, uncounted_s = state.gateways[entry.gateway], state.config.gateways.uncounted_s
     quick = [
         engine
         for engine in state.lanes[lane]
-        if not engine.suspected
-        and engine.step_now_s(now_s) <= most_s
+        if not engine.life.suspected
+        and engine.counts.step_now_s(now_s) <= most_s
         and engine.ready(now_s, uncounted_s)
         and _could_bring(state, gateway, engine, entry)
     ]
     return [engine for engine in roomy if engine in quick] if quick else roomy
 
 
-def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -> list[EngineState]:
-    """Returns the engines of other lanes that may take the head of a lane which has no room: those of stricter lanes
-    while they have slack for their own requests, or any, if no engine of its own lane can ever take it, or its gateway
-    reaches none of these."""
+def _beyond(state: WorkerState, lane: int, gateway: Gateway, entry: QueueEntry) -> list[EngineState]:
+    """Returns the engines of other lanes that may take the head of a lane which has no room.
+
+    These are engines of stricter lanes that have slack left beside their own requests. If no engine of its own lane can
+    ever take it, or its gateway reaches none of them, every engine with room may.
+    """
     if not any(_could_bring(state, gateway, engine, entry) for engine in state.lanes[lane]):
         return [engine for engine in state.up if engine.open]
     if entry.relegated:
@@ -101,27 +108,27 @@ def _beyond(state: AgentState, lane: int, gateway: Gateway, entry: QueueEntry) -
     return [engine for other in stricter for engine in state.lanes[other] if _has_slack(state, other, engine)]
 
 
-def _has_slack(state: AgentState, lane: int, engine: EngineState) -> bool:
+def _has_slack(state: WorkerState, lane: int, engine: EngineState) -> bool:
     """Returns whether an engine may help out a laxer lane: no prompt is pending there, and its steps take at most the
     share `spill_share` of its class's TPOT SLO."""
-    sample = engine.sample
-    if not engine.open or engine.prefill or sample is None or not engine.measured(state.now_s):
+    sample = engine.counts.sample
+    if not engine.open or engine.prefill or sample is None or not engine.counts.measured(state.now_s):
         return False
     return sample.step_s <= state.config.spill_share * state.layout.cuts_s[lane]
 
 
-def _could_take(state: AgentState, engine: EngineState, entry: QueueEntry) -> bool:
+def _could_take(state: WorkerState, engine: EngineState, entry: QueueEntry) -> bool:
     """Returns whether an engine that is up can take the request, now or later."""
     return engine.start_id not in entry.tried and state.gate.could_ever(engine, entry.request.prompt_tokens)
 
 
-def _could_bring(state: AgentState, gateway: Gateway, engine: EngineState, entry: QueueEntry) -> bool:
+def _could_bring(state: WorkerState, gateway: Gateway, engine: EngineState, entry: QueueEntry) -> bool:
     """Returns whether the request's gateway, as far as is known, reaches an engine that could take it."""
     return _could_take(state, engine, entry) and not gateway.blocked(state.now_s, engine.name)
 
 
 def choose(
-    state: AgentState, gateway: Gateway, entry: QueueEntry, roomy: list[EngineState], fenced: bool
+    state: WorkerState, gateway: Gateway, entry: QueueEntry, roomy: list[EngineState], fenced: bool
 ) -> EngineState | None:
     """Returns the engine to grant `entry` on, or None.
 
@@ -129,33 +136,37 @@ def choose(
     costs the fewest seconds. `roomy` are the engines that are open. If one is found, the reservation is written
     into `entry`. `fenced`: whether memory and pending prefill limit the grant (not so under the emergency bypass).
     """
-    gate, prefill_s = state.gate, state.prefill_s(entry)
+    gate, differs = state.gate, entry.differs
     fixed_s = state.config.prefill_window_s
     reserved = gate.reserved(entry)
     uncounted_s = state.config.gateways.uncounted_s
     prompt_tokens = entry.request.prompt_tokens
+    prefill_s = state.prefill_s(entry, roomy[0]) if roomy else 0.0
     held = _held(entry, roomy)
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
     for engine in roomy:
         if entry.tried and engine.start_id in entry.tried:
             continue
-        if not gate.could_ever(engine, prompt_tokens) or not engine.has_time_for(entry):
+        if not gate.could_ever(engine, prompt_tokens) or not engine.step_room.has_time_for(entry):
             continue
-        if state.now_s < engine.held_until_s or not engine.ready(state.now_s, uncounted_s):
+        if state.now_s < engine.life.held_until_s or not engine.ready(state.now_s, uncounted_s):
             continue
-        in_flight = engine.in_flight
+        in_flight = engine.counts.in_flight
         if in_flight and engine.regulator.saturated < 0:
             continue  # held back by the inner loop, which never idles an engine
         if gateway.blocked(state.now_s, engine.name):
             continue
-        load = in_flight / engine.cap + engine.suspected  # a suspected engine comes last: the load of others is below 1
+        suspected = engine.life.suspected
+        load = in_flight / engine.cap + suspected  # a suspected engine comes last: the load of others is below 1
         if held:
-            load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * engine.suspected
+            load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * suspected
         if load >= best_load:
             continue  # before the gates, because a forecast of memory costs far more than the rest
         blocks = gate.need(engine, entry, reserved)
         if fenced and engine.prefill:
+            if differs:
+                prefill_s = state.prefill_s(entry, engine)
             window_s = engine.window.seconds(state.now_s, engine.running.values()) if fixed_s is None else fixed_s
             if not engine.prefill.admits(prefill_s, window_s + state.lag_s):  # news of prefill may be late by the lag
                 continue
@@ -182,10 +193,11 @@ def _seconds(engine: EngineState, entry: QueueEntry, held: float, load: float) -
     there, and its share of slower steps, since a full batch takes up to about twice as long a step as an empty one."""
     left = 1.0 - min(1.0, held / max(1, entry.request.prompt_tokens))
     waits_s = engine.prefill.seconds / max(1.0, engine.prefill.pace)
-    return waits_s + entry.prefill_s * left + load * entry.tpot_s * entry.predicted_tokens
+    cost = entry.cost(engine.info)
+    return waits_s + cost.ttft_s * left + load * cost.tpot_s * entry.predicted_tokens
 
 
-def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
+def grant(state: WorkerState, engine: EngineState, lane: int) -> ToGateway:
     """Takes the head out of a lane and grants it on `engine`."""
     queue = state.queue
     entry = queue.take(lane)
@@ -196,13 +208,14 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
     entry.granted_s = state.now_s
     if entry.claimed is not None:
         state.length_bias.began(entry)
-    engine.occupy(state.now_s, entry, state.prefill_s(entry))
+    entry.run_on(engine.info)
+    engine.occupy(state.now_s, entry, state.prefill_s(entry, engine))
     if entry.request.prefix.nodes:
         growth = sum([each.written_tokens for each in engine.running.values()])
-        entry.promise = engine.prefix.promise(entry.request.prefix, engine.prefix_tokens, growth)
+        entry.expected_cached = engine.prefix.expect(entry.request.prefix, engine.prefix_tokens, growth)
         engine.prefix.hold(entry.request.prefix, engine.prefix_tokens)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
-    state.ledger.granted(state.now_s, entry)
+    state.reports.granted(state.now_s, entry)
     timeline = Timeline(
         engine=engine.name,
         topology=entry.topology,
@@ -212,8 +225,8 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
         switches=queue.switches - entry.switches_before,
         upper_output_tokens=entry.upper_output_tokens,
         relegated=entry.relegated,
-        promised_tokens=entry.promise.tokens if engine.prefix.trust >= TRUSTED else 0,
-        pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.slo.tpot_s)),
+        promised_tokens=entry.expected_cached.tokens if engine.prefix.trust >= TRUSTED else 0,
+        pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.needed_tpot_s)),
     )
     message = Grant(
         request_id=entry.request.id,
@@ -227,7 +240,7 @@ def grant(state: AgentState, engine: EngineState, lane: int) -> ToGateway:
     return ToGateway(entry.gateway, message)
 
 
-def end_unservable(state: AgentState, entry: QueueEntry) -> ToGateway:
+def end_unservable(state: WorkerState, entry: QueueEntry) -> ToGateway:
     """Ends a queued request that no engine that is up can take, now or later."""
     prompt_tokens = entry.request.prompt_tokens
     if entry.tried:

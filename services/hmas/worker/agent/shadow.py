@@ -1,29 +1,40 @@
 """What the worker would have granted, where gateways place requests themselves and only observe.
 
 A second worker agent lives beside the one in charge. It hears of each request that a gateway runs as if the request
-waited for it, and of everything else as the first one does. What it grants is recorded and nobody carries it out; to
-the second agent a request then takes as long as it really took. How long that is, is known only without limits: engines
-that run fewer sequences at once would have been faster.
+waited for it. It does not hear what an engine counts of its requests and its cache, because these counts come from what
+really runs there. It hears of everything else as the first agent does. What it grants is recorded and nobody carries it
+out; to the second agent a request then takes as long as it really took. How long that is, is known only without limits:
+engines that run fewer sequences at once would have been faster.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
+from hmas.contracts.control import LayoutReceived, TopologyReceived, TupleReceived
 from hmas.contracts.execution import Adopt, Annotate, Ended, FirstToken, Grant, Refusal, Started, Stop, Submit, Synced
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import (
     CycleTicked,
+    DrainStarted,
+    EngineLeft,
+    EngineReturned,
     EngineSampled,
+    EngineWentDown,
+    EngineWentUp,
     FromGateway,
     GatewayConnected,
     GatewayLost,
     HeartbeatDue,
+    KvCacheCounted,
     ToGateway,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent
-from hmas.worker.agent.config import RandomSource, WorkerConfig
-from hmas.worker.agent.outlook import Outlook
+from hmas.worker.agent.config import WorkerConfig
+from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
+from hmas.worker.agent.queue_view import QueueView
 
 MAX_FLIGHTS = 65_536  # requests that are followed at once
 
@@ -55,13 +66,13 @@ class WouldGrant:
 class ShadowWorker:
     """Steps the second agent: `step` takes what the first one heard, and returns what would have been granted."""
 
-    def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
-        self._agent = WorkerAgent(replace(config, takeover_s=0.0), rng)
+    def __init__(self, config: WorkerConfig, topologies: Mapping[str, MakeTopology] = TOPOLOGIES) -> None:
+        self._agent = WorkerAgent(replace(config, takeover_s=0.0), topologies)
         self._flights: dict[str, _Flight] = {}
 
-    def outlook(self) -> Outlook:
+    def queue_view(self) -> QueueView:
         """Returns the queue as the second agent has it."""
-        return self._agent.outlook()
+        return self._agent.queue_view()
 
     def step(self, now_s: float, event: WorkerEvent) -> list[WouldGrant]:
         match event:
@@ -75,12 +86,19 @@ class ShadowWorker:
             case EngineSampled():
                 own = sum(f.granted_s is not None for f in self._flights.values())
                 return self._feed(now_s, replace(event, counted=False, running=own, waiting=0))
+            case KvCacheCounted():
+                return self._feed(now_s, replace(event, blocks=None, stored=0, removed=0))
             case HeartbeatDue():
                 return []
             case CycleTicked():
                 return self._play(now_s) + self._feed(now_s, event)
-            case _:
+            case (
+                EngineWentUp() | EngineWentDown() | EngineLeft() | EngineReturned()
+                | TopologyReceived() | LayoutReceived() | TupleReceived() | DrainStarted()
+            ):  # fmt: skip
                 return self._feed(now_s, event)
+            case _:
+                assert_never(event)
 
     def _hear(self, now_s: float, gateway: str, message: object) -> list[WouldGrant]:
         match message:

@@ -1,36 +1,41 @@
 """The state that the agent's event handlers share, and the estimates that combine several parts of it."""
 
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
 from hmas.contracts.cadences import LIVE
-from hmas.contracts.control import MIXED, Layout, TopologyName
+from hmas.contracts.control import MIXED, Layout
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import Load
-from hmas.contracts.request import Slo
-from hmas.laws.layout import engine_classes, place, serving
-from hmas.worker.agent.admission import AdmissionGate
-from hmas.worker.agent.applications import Applications
-from hmas.worker.agent.config import RandomSource, WorkerConfig
+from hmas.contracts.request import KindCost, Slo
+from hmas.laws.kind_costs import cost_among, kinds_of
+from hmas.laws.layout import engine_classes, engine_path, serving
+from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.agent.controls import ControlState
-from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.engines.admission import AdmissionGate
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.engines.service_view import ServiceView
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.estimates.applications import Applications
+from hmas.worker.agent.estimates.length_bias import LengthBias
+from hmas.worker.agent.estimates.meter import ServiceMeter
+from hmas.worker.agent.estimates.prior import Prior
+from hmas.worker.agent.estimates.tag_wait import TagWait
 from hmas.worker.agent.gateways import Gateway, shares
-from hmas.worker.agent.ledger import TelemetryLedger
-from hmas.worker.agent.length_bias import LengthBias
-from hmas.worker.agent.meter import ServiceMeter
-from hmas.worker.agent.prior import Prior
-from hmas.worker.agent.queue import RequestQueue
-from hmas.worker.agent.service_view import ServiceView
-from hmas.worker.agent.tag_wait import TagWait
+from hmas.worker.agent.order.queue import RequestQueue
+from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
+from hmas.worker.agent.reports import TelemetryReports
 
 
-class AgentState:
+class WorkerState:
     """Everything that one worker agent knows. `now_s` is the instant of the current step."""
 
-    def __init__(self, config: WorkerConfig, rng: RandomSource) -> None:
+    def __init__(self, config: WorkerConfig, topologies: Mapping[str, MakeTopology] = TOPOLOGIES) -> None:
         self.config = config
-        self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, rng)
+        self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, topologies)
+        self.unknown_topology: str | None = None  # the one in the decision in force, if this worker has none such
         self.gateways: dict[str, Gateway] = {}  # those with an open stream
         self.grants = 0  # number of the last grant
         self.fleet: dict[str, EngineState] = {}
@@ -39,17 +44,18 @@ class AgentState:
         self.layout_before: Layout | None = None  # None: no change since that was last told
         self.untagged: dict[str, QueueEntry] = {}  # parked until their tags come or are overdue
         self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that are up, by the lane that they serve
-        self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth)
+        self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth, fenced=config.fenced)
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications(config.applications)
         self.length_bias = LengthBias(config.length_bias)
         self.tag_wait = TagWait(config.tag_wait)
         self.meter = ServiceMeter(config.meter)
-        self.ledger = TelemetryLedger(
+        self.reports = TelemetryReports(
             config.telemetry_period_s, config.telemetry_events, config.running_report_period_s, config.tags_within_s
         )
         self.prefill_floor_s = inf  # least prefill predicted lately: what an engine's step costs without a prompt
+        self.kind_floors_s: dict[EngineKind, float] = {}  # the same of each kind of engine, of several
         self.prior_floor_s = inf  # the same of the prior's estimates, which spread a step over a prompt
         self.offered_slos_s: deque[float] = deque(maxlen=config.offered)  # TPOT SLOs of the requests that came last
         self.aimed_s = -inf  # when engines were last told which of them is worth keeping
@@ -84,12 +90,16 @@ class AgentState:
 
     def _patience_s(self, entry: QueueEntry, *, alone: bool) -> float:
         """Returns how long a request waits for its tags: longer where the layout has classes and only its tags can tell
-        its pace. `alone`: no other waits for an engine."""
+        its pace, or whether it is to be refused. `alone`: no other waits for an engine."""
         if entry.annotation is not None:
             return 0.0
         if self.layout.cuts_s and not entry.request.slo_stated:
             return self.config.tags_within_s
-        if self.controls.bypass or self.queue.topology is TopologyName.FCFS:  # tags change nothing in its order
+        if self.controls.bypass:
+            return 0.0
+        if not entry.request.relegate and entry.slo.ttlt_s is not None:
+            return self.config.tags_within_s
+        if not self.queue.uses_tags:
             return 0.0
         return self.tag_wait.patience_s(alone=alone)
 
@@ -128,38 +138,41 @@ class AgentState:
         load = Load(
             queued=len(self.queue),
             queued_tokens=self.queue.queued_tokens,
-            running=sum(len(engine.running) for engine in self.fleet.values()),
+            running=self.running,
             backlog_s=self.backlog_s(),
             draining=self.draining or self.standby,
-            step_s=min((engine.step_now_s(self.now_s) for engine in self.up if not engine.suspected), default=0.0),
+            step_s=min(
+                (engine.counts.step_now_s(self.now_s) for engine in self.up if not engine.life.suspected), default=0.0
+            ),
         )
         parts = shares(synced, ((engine.name, self.static_n_run(engine)) for engine in self.up))
         grew = {engine.name: engine.generating(self.now_s) for engine in self.up}
-        told = [tuple(replace(share, generating=grew[share.engine]) for share in part) for part in parts]
-        return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, told, strict=True)]
+        updated = [tuple(replace(share, generating=grew[share.engine]) for share in part) for part in parts]
+        return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, updated, strict=True)]
 
     @property
     def standby(self) -> bool:
         """Whether the worker has none of the engines that it looks for, so that it takes no requests."""
-        return self.config.discovers and not any(e.starts and e.leave_by_s is None for e in self.fleet.values())
+        return self.config.discovers and not any(e.life.starts and not e.life.leaving for e in self.fleet.values())
 
     def see_engines(self) -> None:
         """Notes which engines are up, and since when there is none that is not suspected."""
-        self.up = [engine for engine in self.fleet.values() if engine.up and engine.leave_by_s is None]
-        if any(not engine.suspected for engine in self.up):
+        self.up = [engine for engine in self.fleet.values() if engine.life.serves]
+        if any(not engine.life.suspected for engine in self.up):
             self.engineless_since_s = None
         elif self.engineless_since_s is None:
             self.engineless_since_s = self.now_s
+        self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.up]))
         self.arrange()
 
     def arrange(self) -> None:
         """Divides queue and engines into lanes by the layout in force. A class none of whose engines is up and
         trusted is served by its neighbour's. What runs stays where it is."""
         layout = self.controls.layout
-        places = {engine.name: place(self.config.worker, engine.name) for engine in self.up}
+        places = {engine.name: engine_path(self.config.worker, engine.name) for engine in self.up}
         of_place = engine_classes(layout, places.values())
         classes = {name: of_place[each] for name, each in places.items()}
-        trusted = {classes[engine.name] for engine in self.up if not engine.suspected}
+        trusted = {classes[engine.name] for engine in self.up if not engine.life.suspected}
         served_by = serving(len(layout.cuts_s) + 1, trusted or set(classes.values()))
         if self.queue.arrange(layout.cuts_s, served_by) or layout != self.layout:
             self.layout_before, self.layout = self.layout, layout
@@ -184,6 +197,11 @@ class AgentState:
     def cold_speed(self) -> float:
         return self.config.cold_speed_share * sum(engine.cap for engine in self.up)
 
+    @property
+    def running(self) -> int:
+        """How many requests the engines run, those included that were adopted on one that has not come up here."""
+        return sum(len(engine.running) for engine in self.fleet.values())
+
     def queue_wait_s(self) -> float:
         """Returns the seconds until the requests that are queued now are served."""
         return self.meter.wait_s(self.queue.queued_s, self.cold_speed())
@@ -206,9 +224,18 @@ class AgentState:
         if self.now_s - self.aimed_s >= self.config.aim_every_s:
             self.aimed_s = self.now_s
             for lane, engines in self.lanes.items():
-                own = [slo_s for slo_s in self.offered_slos_s if self.queue.lane_at(slo_s) == lane]
+                own = [slo_s for slo_s in self.offered_slos_s if self.queue.paces.at(slo_s) == lane]
                 for engine in engines:
                     engine.aim(own or self.offered_slos_s)
+
+    def see_costs(self, costs: tuple[KindCost, ...]) -> None:
+        """Updates the floors of predicted prefill times by a new prediction: that of what waits, and of each kind."""
+        self.see_prefill(cost_among(costs, self.queue.kinds).ttft_s)
+        if len(costs) > 1:
+            floors = self.kind_floors_s
+            self.kind_floors_s = {
+                each.kind: self._floor(floors.get(each.kind, inf), each.cost.ttft_s) for each in costs
+            }
 
     def see_prefill(self, predicted_s: float) -> None:
         """Updates the floor of predicted prefill times by a new one. The floor falls at once and rises slowly, so that
@@ -218,13 +245,16 @@ class AgentState:
     def see_prior(self, ttft_s: float) -> None:
         self.prior_floor_s = self._floor(self.prior_floor_s, ttft_s)
 
-    def prefill_s(self, entry: QueueEntry) -> float:
-        """Returns the predicted seconds that the request's prompt adds to an engine's steps: its predicted prefill
+    def prefill_s(self, entry: QueueEntry, engine: EngineState) -> float:
+        """Returns the predicted seconds that the request's prompt adds to the engine's steps: its predicted prefill
         less the cost of a step, which an engine has anyway while it decodes."""
-        floor_s = self.prefill_floor_s
+        prefill_s, floor_s = entry.prefill_s, self.prefill_floor_s
         if entry.annotation is None:
             floor_s = max(floor_s, self.prior_floor_s)
-        return max(0.0, entry.prefill_s - floor_s)
+        elif entry.differs:
+            prefill_s = entry.cost(engine.info).ttft_s
+            floor_s = self.kind_floors_s.get(engine.info.engine_kind, floor_s)
+        return max(0.0, prefill_s - floor_s)
 
     def service_view(self, lane: int) -> ServiceView:
         engines = tuple(engine.occupancy(self.now_s) for engine in self.lanes[lane])

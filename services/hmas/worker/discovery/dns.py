@@ -5,7 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
 from hmas.worker.discovery.source import DnsSource
 from hmas.worker.settings import EngineSettings
 
@@ -25,7 +25,7 @@ class DnsEngines:
 
     def __init__(self, source: DnsSource, period_s: float, resolve: Resolve = resolve_tcp) -> None:
         self._source, self._period_s, self._resolve = source, period_s, resolve
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     async def run(self, found: Found) -> None:
         while True:
@@ -39,8 +39,9 @@ class DnsEngines:
         host, port = self._source.host, self._source.port
         try:
             answers = await self._resolve(host, port)
-        except OSError as error:
-            self._sparingly.warn("engines_not_resolved", host=host, reason=error.strerror or str(error))
+        except (OSError, UnicodeError) as error:  # the latter of a label that is empty or too long
+            reason = getattr(error, "strerror", None) or str(error)
+            self._sparingly.warn("engines_not_resolved", host=host, reason=reason)
             return ()
         addresses = sorted({str(address[0]) for *_, address in answers})
         return tuple(EngineSettings(url=f"http://{_in_url(address)}:{port}") for address in addresses)

@@ -32,10 +32,11 @@ from hmas.runtime.bus import Bus
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.host import AgentHost
 from hmas.runtime.lease import decode_lease, encode_lease
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
+from hmas.runtime.step_failures import StepFailures
 from hmas.wire.subjects import engine_lease_key
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
-from hmas.worker.agent.ownership import EngineOwnership, OwnershipConfig
+from hmas.worker.discovery.agent.ownership import EngineOwnership, OwnershipConfig
 from hmas.worker.discovery.dns import DnsEngines, Found
 from hmas.worker.discovery.file import FileEngines
 from hmas.worker.discovery.kubernetes import ApiServer, KubernetesEngines
@@ -90,7 +91,7 @@ class DiscoveredEngines:
         self._reader = reader_of(settings)
         self._bucket = LeaseBucket(bus)
         self._host: AgentHost[OwnershipEvent, OwnershipEffect] = AgentHost(
-            EngineOwnership(OwnershipConfig(holder=holder)), self._execute, clock
+            EngineOwnership(OwnershipConfig(holder=holder)), self._execute, clock, failed=StepFailures().report
         )
         self._shell: WorkerShell | None = None
         self._found: dict[str, EngineSettings] = {}
@@ -98,7 +99,7 @@ class DiscoveredEngines:
         self._watched: dict[str, tuple[OpenAiHttpAdapter, asyncio.Task[None], EngineSettings]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._operations = asyncio.Semaphore(OPERATIONS)
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
 
     @property
     def looking(self) -> bool:
@@ -216,10 +217,10 @@ class DiscoveredEngines:
 
     def _watch(self, name: str, epoch: int) -> None:
         engine = self._found[name]
-        if self._settings.is_unreachable(engine):
-            log.warning("engine_on_loopback", engine=name, url=engine.endpoint,
-                        hint="gateways on other hosts cannot reach it: set its `advertise_url`")  # fmt: skip
         try:
+            if self._settings.is_unreachable(engine):
+                log.warning("engine_on_loopback", engine=name, url=engine.endpoint,
+                            hint="gateways on other hosts cannot reach it: set its `advertise_url`")  # fmt: skip
             adapter = OpenAiHttpAdapter(self._settings.engine_config(engine, epoch), self._worker.post)
         except (OSError, ValueError, CannotStart) as error:
             self._sparingly.warn("engine_unusable", engine=name, reason=str(error))

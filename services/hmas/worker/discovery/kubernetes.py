@@ -16,7 +16,7 @@ import orjson
 import structlog
 
 from hmas.runtime.http1 import HttpPool, PoolConfig
-from hmas.runtime.logs import Sparingly
+from hmas.runtime.logs import LogRateLimit
 from hmas.worker.discovery.dns import Found
 from hmas.worker.discovery.endpoint_slices import EndpointSlices
 from hmas.worker.discovery.source import KubernetesSource
@@ -48,7 +48,7 @@ class ApiServer:
         """Returns the API server that a pod is told of, or the one at `url`. Raises OSError outside of a cluster."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not url and not host:
-            raise OSError("HMAS_ENGINES names Kubernetes, but this is no pod: KUBERNETES_SERVICE_HOST is not set")
+            raise OSError("HMAS_ENGINES names Kubernetes, but this is not a pod: KUBERNETES_SERVICE_HOST is not set")
         named = account / "namespace"
         return ApiServer(
             url=url or f"https://{f'[{host}]' if ':' in host else host}:{port}",
@@ -106,7 +106,7 @@ class KubernetesEngines:
     def __init__(self, source: KubernetesSource, server: ApiServer, *, retry_s: float = 1.0) -> None:
         self._source, self._server, self._retry_s = source, server, retry_s
         self._slices = EndpointSlices(source.port)
-        self._sparingly = Sparingly()
+        self._sparingly = LogRateLimit()
         url = urlsplit(server.url)
         tls = ssl.create_default_context(cafile=server.ca_file) if url.scheme == "https" else None
         self._pool = HttpPool(url.hostname or "", url.port or (443 if tls else 80), tls, PoolConfig(max_connections=2))

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hmas.laws.hosts import can_be_resolved
+
 SOURCES = (
     "dns+http://HOST:PORT, file+PATH, or kubernetes+http://[NAMESPACE][:PORT]/LABEL=VALUE[,LABEL=VALUE...] for "
     "EndpointSlices"
@@ -57,12 +59,12 @@ def source_of(text: str) -> EngineSource | None:
         found = _dns(place) if kind == "dns" else _kubernetes(place)
         if scheme == "http" and found is not None:
             return found
-    raise ValueError(f"{text!r} is no source of engines: give {SOURCES}")
+    raise ValueError(f"{text!r} is not a source of engines: give {SOURCES}")
 
 
 def _dns(place: str) -> DnsSource | None:
     host, _, port = place.rstrip("/").rpartition(":")
-    return DnsSource(host, int(port)) if host and _is_port(port) and "/" not in host else None
+    return DnsSource(host, int(port)) if can_be_resolved(host) and _is_port(port) and "/" not in host else None
 
 
 def _kubernetes(place: str) -> KubernetesSource | None:

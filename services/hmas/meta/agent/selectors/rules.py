@@ -5,7 +5,7 @@ from hmas.contracts.views import ShareView, VLong
 from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.selector import Choice
 
-_FAIR = frozenset({TopologyName.WFQ, TopologyName.STRIDE, TopologyName.LOTTERY, TopologyName.CFS})
+_UNUSUAL = frozenset({TopologyName.FCFS, TopologyName.WFQ})  # left as soon as no pattern calls for them
 _OTHER = "other"  # stands for all tenants that the view does not name, so it is never counted as a starved tenant
 
 
@@ -57,12 +57,12 @@ class RulesSelector:
         return Choice(TopologyName.SJF, Hints(), f"{late} near capacity")
 
     def _calm(self, current: Choice) -> Choice:
-        if current.topology is TopologyName.FCFS or current.topology in _FAIR:
+        if current.topology in _UNUSUAL:
             return Choice(self._config.usual, self._config.hints, "calm: back to the usual topology")
         return _keep(current, "calm")
 
     def _undecided(self, view: VLong, current: Choice) -> Choice:
-        if current.topology is TopologyName.FCFS or current.topology in _FAIR:
+        if current.topology in _UNUSUAL:
             return Choice(self._config.usual, self._config.hints, "no failure pattern: the usual topology")
         if view.tpot_violation_rate > view.ttft_violation_rate:
             return _keep(current, "late tokens are regulated by Statera, not by order")
@@ -73,7 +73,7 @@ class RulesSelector:
         tenant, or None. Little service alone is not unfair, because the tenant may have asked for little.
         """
         c = self._config
-        limit = c.fair_jain if current.topology in _FAIR else c.unfair_jain
+        limit = c.fair_jain if current.topology is TopologyName.WFQ else c.unfair_jain
         rows = [s for s in view.tenants if s.name != _OTHER and s.settled >= c.min_tenant_settled]
         if len(rows) < 2 or view.jain_index >= limit:
             return None

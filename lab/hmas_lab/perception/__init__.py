@@ -1,0 +1,1 @@
+"""What makes and measures perception: its corpus, its training, its evaluation."""

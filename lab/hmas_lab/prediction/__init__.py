@@ -1,0 +1,1 @@
+"""What makes and measures prediction: its measurements, its training, its evaluation."""

@@ -1,0 +1,1 @@
+"""What heartbeats tell of pools: their models, their workers, and which worker has an engine."""

@@ -1,0 +1,1 @@
+"""The questions to perception and prediction, and what they contain of workers."""

@@ -1,0 +1,153 @@
+"""The relay: it sends requests to engines, relays the answers, and tells the agent what became of them.
+
+A token costs one read from the engine, a count and one write to the client: no event, log or metric, except for the
+first one. Every `LIVE.progress_s` the counts of all runs become one event.
+"""
+
+from collections.abc import Callable
+
+from hmas.contracts.gateway import (
+    FirstTokenRelayed,
+    GatewayEvent,
+    RunEnded,
+    RunHandedOver,
+    RunsProgressed,
+    StartRun,
+    StopRun,
+)
+from hmas.contracts.outcome import Outcome
+from hmas.gateway.agent.pools.directory import ModelDirectory
+from hmas.gateway.engines.body import run_body
+from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
+from hmas.gateway.engines.proxied import ProxiedRun
+from hmas.gateway.engines.replies import ReplyEnd
+from hmas.gateway.engines.runs import GatewayRun, StreamedRun
+from hmas.gateway.exchange import Exchange, RunTrace
+from hmas.gateway.openai.body import Call
+from hmas.gateway.token_scale import TokenScale
+from hmas.gateway.witness import Witness
+
+
+class EngineRelay:
+    """Keeps the present run of each request that has one."""
+
+    def __init__(
+        self,
+        directory: ModelDirectory,
+        engines: EngineDirectory,
+        witness: Witness,
+        max_buffered_bytes: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._directory, self._engines, self._witness = directory, engines, witness
+        self._max_buffered_bytes, self._clock = max_buffered_bytes, clock
+        self._scale = TokenScale()
+        self._runs: dict[str, tuple[GatewayRun, Exchange]] = {}  # by request
+        self._post: Callable[[GatewayEvent], None]
+
+    def connect(self, post: Callable[[GatewayEvent], None]) -> None:
+        self._post = post
+
+    def prompt_tokens(self, call: Call) -> int:
+        """Returns the prompt's tokens, as the engines of its model are expected to count them."""
+        pool = self._directory.resolve(call.model) or call.model
+        return self._scale.scaled(pool, call.form.path, call.prompt_tokens)
+
+    def start(self, exchange: Exchange, effect: StartRun) -> None:
+        """Sends the request of an exchange to an engine."""
+        request_id, grant = effect.request_id, effect.grant
+        exchange.runs.append(
+            RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock(),
+                     observed=effect.observed)
+        )  # fmt: skip
+        exchange.end_of_run = None
+        self._witness.started(exchange)
+        call = exchange.call
+        assert call is not None, "a request runs again only before its first token"
+        run = self._new_run(exchange, call, effect.run)
+        self._runs[request_id] = run, exchange
+        try:
+            client = self._engines.find(effect.worker, effect.engine)
+        except EngineRefused as refused:
+            run.fail(str(refused), unreached=True)
+            return
+        exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
+        body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
+        if isinstance(run, ProxiedRun) and exchange.proxy is not None:
+            exchange.call = None
+            self._post(RunHandedOver(request_id, effect.run))
+            exchange.proxy.carry_out(run, client, body, exchange.traceparent)
+        else:
+            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, run)
+
+    def _new_run(self, exchange: Exchange, call: Call, number: int) -> GatewayRun:
+        request_id, form, most = exchange.request.id, call.form, exchange.request.max_tokens
+        if exchange.proxy is not None:
+            return ProxiedRun(request_id, number, self, form=form)
+        if exchange.request.stream:
+            return StreamedRun(
+                request_id, number, self, exchange.push, strip_usage=call.strip_usage, form=form, max_tokens=most
+            )
+        return GatewayRun(request_id, number, self, self._max_buffered_bytes, form=form, max_tokens=most)
+
+    def stop(self, effect: StopRun) -> None:
+        """Closes the connection to the engine, unless the run has ended."""
+        present = self._runs.get(effect.request_id)
+        if present is None or present[0].number != effect.run:
+            return
+        run, exchange = self._runs.pop(effect.request_id)
+        run.stop()
+        outcome = Outcome.ENGINE_ERROR if effect.stalled else Outcome.CANCELLED
+        self._run_over(exchange, run, outcome, effect.stalled)
+
+    def _run_over(self, exchange: Exchange, run: GatewayRun, outcome: Outcome, stalled: str = "") -> float:
+        """Records the end of the last run, and returns its instant."""
+        trace, now_s = exchange.runs[-1], self._clock()
+        trace.ended_s, trace.outcome, trace.output_tokens, trace.stalled = now_s, outcome.value, run.tokens, stalled
+        self._witness.ended(exchange)
+        return now_s
+
+    def output_tokens(self, request_id: str) -> int:
+        """Returns how many output tokens of a request its present run has relayed; 0 if it has none."""
+        present = self._runs.get(request_id)
+        return 0 if present is None else present[0].tokens
+
+    def report_progress(self) -> None:
+        """Tells the agent how many tokens each run has; to be called every `LIVE.progress_s` seconds."""
+        counts = tuple((request_id, run.tokens) for request_id, (run, _) in self._runs.items() if run.tokens)
+        if counts:
+            self._post(RunsProgressed(counts))
+
+    # --- RunSink ---
+
+    def on_first(self, run: GatewayRun) -> None:
+        _, exchange = self._runs[run.request_id]
+        exchange.first_s = exchange.runs[-1].first_s = self._clock()
+        self._witness.first(exchange)
+        exchange.call = None
+        self._post(FirstTokenRelayed(run.request_id, run.number))
+
+    def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
+        _, exchange = self._runs.pop(run.request_id)
+        exchange.end_of_run = end
+        now_s = self._run_over(exchange, run, end.outcome)
+        if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
+            self._scale.learn(exchange.pool, exchange.path, exchange.estimate, end.usage.prompt_tokens)
+        tokens = run.tokens if end.usage.output_tokens is None else end.usage.output_tokens
+        decoded = max(run.tokens, tokens) - 1
+        self._post(
+            RunEnded(
+                request_id=run.request_id,
+                run=run.number,
+                outcome=end.outcome,
+                message=end.message,
+                status=end.status,
+                output_tokens=tokens if run.counted else None,
+                prompt_tokens=end.usage.prompt_tokens,
+                cached_tokens=end.usage.cached_tokens,
+                tpot_s=(now_s - exchange.first_s) / decoded if exchange.first_s is not None and decoded > 0 else 0.0,
+                retryable=end.retryable,
+                busy=end.busy,
+                unreached=end.unreached,
+            )
+        )

@@ -1,0 +1,38 @@
+"""What `hmas up` and `hmas compare` are told of their engines: the options that both have, and those of one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EngineUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="URL of a vLLM or SGLang server; repeat the option for several. Or one source of engines that come "
+        "and go: dns+http://HOST:PORT, file+PATH"
+    ),
+]
+ServedModel = Annotated[
+    str, typer.Option(help="model that the engines serve; default: the first that each engine lists")
+]
+Aliases = Annotated[
+    list[str] | None,
+    typer.Option(help="another name for the first engine's model, or NAME=MODEL; repeat the option for several"),
+]
+ApiKeyFile = Annotated[Path | None, typer.Option(help="file with the engines' API key")]
+MaxNumSeqs = Annotated[int | None, typer.Option(min=1, help="the engines' --max-num-seqs, which vLLM does not report")]
+Hardware = Annotated[
+    str, typer.Option(help="the engines' card and how many, e.g. H100x2, by which the cost model knows them")
+]
+EmulatedProfile = Annotated[
+    str, typer.Option(help="engine profile of the emulated engines: a name, or a file of `hmas calibrate`")
+]
+EmulatedCount = Annotated[
+    int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
+]
+WorkerCount = Annotated[
+    int,
+    typer.Option(
+        min=0, max=64, help="number of workers that share the engines; 0: one per engine, or two for a source"
+    ),
+]

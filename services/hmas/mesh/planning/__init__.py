@@ -1,0 +1,1 @@
+"""`hmas plan`: which engines a budget of cards should run for the requests that came."""

@@ -1,0 +1,121 @@
+"""Which plan comes into force: an operator's, otherwise the best one proposed whose gain outweighs its steps."""
+
+from hmas.contracts.control_agents import MetaEffect, PlanPinned, PlansProposed
+from hmas.contracts.pool_plan import PlanCandidate, PlanDecision, PlanStep
+from hmas.laws.epochs import MAX_SEQ
+from hmas.laws.plan_steps import described_plans, plan_fault, steps_towards
+from hmas.meta.agent.plans.plan_gate import weighed
+from hmas.meta.agent.plans.plan_records import recorded
+from hmas.meta.agent.plans.plan_state import PlanInForce, PlanState
+from hmas.meta.agent.pool import PIN
+from hmas.meta.agent.state import MetaState
+
+
+def on_plans(state: MetaState, event: PlansProposed | PlanPinned) -> list[MetaEffect]:
+    plans = state.plans
+    if plans is None:
+        return []
+    if isinstance(event, PlanPinned):
+        return _on_pinned(state, plans, event)
+    if state.epoch is None or not event.candidates:
+        return []
+    if plans.pinned:
+        return _rejected(state, event.candidates[0], event.by, "an operator's plan is in force")
+    return _on_proposed(state, plans, event)
+
+
+def resume_plan(state: MetaState, decision: PlanDecision) -> None:
+    """Follows the decision of a previous writer, unless this one has accepted a plan itself."""
+    plans = state.plans
+    state.seq = max(state.seq, min(decision.seq, MAX_SEQ))
+    follows = state.epoch is None or (plans is not None and plans.untouched and decision.epoch < state.epoch)
+    if plans is None or not follows:
+        return
+    if not plan_fault(decision.plans, plans.catalogue, plans.config.budgets):
+        plans.resume(state.now_s, decision)
+
+
+def left(state: MetaState, plans: PlanState, candidate: PlanCandidate, done: set[str]) -> tuple[PlanStep, ...]:
+    """Returns the steps to a plan. The classes of the pools in `done` are as they should be."""
+    splits = {name: pool.split for name, pool in state.pools.items() if name not in done}
+    counts, config = plans.counts(state.now_s), plans.config
+    return steps_towards(candidate.plans, plans.catalogue, config.budgets, counts, splits, config.drain_s)
+
+
+def _on_pinned(state: MetaState, plans: PlanState, event: PlanPinned) -> list[MetaEffect]:
+    """A pin may come before the epoch does: it is read from a file. It begins anew after plans that missed."""
+    if not event.plans:
+        was, plans.pinned = plans.pinned, False
+        return recorded(state, "unpinned", "plan", "the file is gone", PIN) if was and state.epoch is not None else []
+    candidate = PlanCandidate(plans=event.plans, reason="pinned by an operator")
+    fault = _fault(state, plans, candidate)
+    if fault:
+        return _rejected(state, candidate, PIN, fault) if state.epoch is not None else []
+    plans.pinned, plans.misses = True, 0
+    return _accepted(state, plans, candidate, PIN, None)
+
+
+def _on_proposed(state: MetaState, plans: PlanState, event: PlansProposed) -> list[MetaEffect]:
+    effects: list[MetaEffect] = []
+    counts = plans.counts(state.now_s)
+    best: tuple[float, float, PlanCandidate] | None = None
+    for candidate in event.candidates:
+        if fault := _fault(state, plans, candidate):
+            effects += _rejected(state, candidate, event.by, fault)
+            continue
+        steps = left(state, plans, candidate, set())
+        gained, lost = weighed(state, plans, candidate, steps, counts)
+        if best is None or gained - lost > best[0] - best[1]:
+            best = gained, lost, candidate
+    if best is None:
+        return effects
+    gained, lost, candidate = best
+    plan = plans.in_force
+    if plan is not None and plan.candidate.plans == candidate.plans:
+        return effects
+    if plan is not None and plan.begun and plan.done_s is None:
+        return [*effects, *_rejected(state, candidate, event.by, "the steps of the plan before it are not over")]
+    if left(state, plans, candidate, set()) and gained <= lost:
+        told = f"{gained:.0f} more requests on time, {lost:.0f} lost by its steps"
+        return [*effects, *_rejected(state, candidate, event.by, f"no clear gain: {told}")]
+    return [*effects, *_accepted(state, plans, candidate, event.by, predicted_gain(state, candidate))]
+
+
+def predicted_gain(state: MetaState, candidate: PlanCandidate) -> float | None:
+    """Returns the expected difference of shares on time of all pools together; None if it is unknown."""
+    return by_rate(state, {each.pool: each.share - each.before for each in candidate.expected})
+
+
+def by_rate(state: MetaState, values: dict[str, float]) -> float | None:
+    """Returns the mean of the pools' values, weighted by their requests per second; None if none is known."""
+    longs = ((value, state.pools[name].long) for name, value in values.items() if name in state.pools)
+    told = [(value, view.arrival_rps) for value, view in longs if view is not None]
+    total = sum(rps for _, rps in told)
+    return sum(value * rps for value, rps in told) / total if total > 0.0 else None
+
+
+def _fault(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> str:
+    """Returns why a plan cannot be put in force. Empty: it can."""
+    if fault := plan_fault(candidate.plans, plans.catalogue, plans.config.budgets):
+        return fault
+    planned = {each.pool for each in candidate.plans}
+    missing = sorted({each.pool for each in plans.counts(state.now_s).values() if each.held} - planned)
+    return f"it leaves out the pool {', '.join(missing)}" if missing else ""
+
+
+def _accepted(
+    state: MetaState, plans: PlanState, candidate: PlanCandidate, by: str, predicted: float | None
+) -> list[MetaEffect]:
+    longs = ((each.pool, state.pools[each.pool].long) for each in candidate.plans if each.pool in state.pools)
+    observed = {name: view.goodput_rate for name, view in longs if view is not None}
+    plans.take(PlanInForce(candidate=candidate, by=by, accepted_s=state.now_s, observed=observed))
+    plans.look_s = state.now_s
+    if state.epoch is None:
+        return []
+    plans.untouched = False
+    told = described_plans(candidate.plans)
+    return recorded(state, "plan", told, candidate.reason, by, predicted=predicted)
+
+
+def _rejected(state: MetaState, candidate: PlanCandidate, by: str, reason: str) -> list[MetaEffect]:
+    return recorded(state, "rejected", described_plans(candidate.plans), reason, by)

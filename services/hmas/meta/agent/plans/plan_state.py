@@ -1,0 +1,108 @@
+"""What the meta agent keeps of plans."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hmas.contracts.pool_plan import Catalogue, Group, PlanCandidate, PlanDecision, PlanStep
+from hmas.contracts.views import VLong
+from hmas.laws.plan_steps import InstanceCounts
+from hmas.meta.agent.config import PlanActs, PlanConfig
+from hmas.meta.agent.plans.engine_census import EngineCensus
+from hmas.meta.agent.plans.mix_clock import MixClock
+
+DAY_S = 86_400.0
+
+
+@dataclass(slots=True, kw_only=True)
+class PlanInForce:
+    """A plan that was accepted. `observed` is the share on time of each pool then. `begun`: it has taken an
+    irreversible step. `reclassed` are the pools that got its classes, which are the layout's to refine since."""
+
+    candidate: PlanCandidate
+    by: str
+    accepted_s: float
+    observed: Mapping[str, float] = field(default_factory=dict)
+    begun: bool = False
+    done_s: float | None = None
+    judged: bool = False
+    reclassed: set[str] = field(default_factory=set)
+
+    def wanted(self) -> dict[str, int]:
+        """Returns how many engines of each type the plan has."""
+        return {each.type: each.count for plan in self.candidate.plans for each in plan.groups}
+
+
+@dataclass(frozen=True, slots=True)
+class ToldPlan:
+    """What was last published: a plan decision without epoch, number and validity."""
+
+    candidate: PlanCandidate
+    steps: tuple[PlanStep, ...]
+    ordered: tuple[Group, ...]
+    reason: str
+    by: str
+
+
+class PlanState:
+    """The plan in force, and what was ordered of each type. `ordered` is empty unless the controller may scale."""
+
+    def __init__(self, config: PlanConfig, catalogue: Catalogue) -> None:
+        self.config, self.catalogue = config, catalogue
+        self.census = EngineCensus(catalogue)
+        self.in_force: PlanInForce | None = None
+        self.pinned = False
+        self.ordered: dict[str, int] = {}
+        self.acted_s: deque[float] = deque()  # when irreversible steps were taken, within a day
+        self.misses = 0  # in a row
+        self.unsettled_s: float | None = None  # since when engines start or leave
+        self.untouched = True  # this process has accepted nothing yet, so a previous writer's plan still counts
+        self.look_s = 0.0
+        self.sent_s = float("-inf")
+        self.sent: ToldPlan | None = None
+        self._mixes: dict[str, MixClock] = {}
+
+    def see_mix(self, now_s: float, view: VLong) -> None:
+        clock = self._mixes.setdefault(view.pool, MixClock(self.config.rate_change, self.config.mix_change))
+        clock.see(now_s, view)
+
+    def horizon_s(self, now_s: float, pools: set[str]) -> float:
+        """Returns how long a gain in these pools is expected to last: as long as their mix has held, within bounds."""
+        held_s = min((self._mixes[each].held_s(now_s) if each in self._mixes else 0.0 for each in pools), default=0.0)
+        return min(max(held_s, self.config.least_horizon_s), self.config.most_horizon_s)
+
+    def counts(self, now_s: float) -> dict[str, InstanceCounts]:
+        return self.census.counts(now_s, self.ordered)
+
+    def spare(self, name: str) -> int:
+        """Returns how many more engines of a type fit into the budget beside what was ordered."""
+        kind, types = self.catalogue.named(name), {each.name: each for each in self.catalogue.types}
+        cards = sum(each.gpus for each in self.config.budgets if each.hardware == kind.hardware)
+        taken = sum(n * types[o].gpus for o, n in self.ordered.items() if types[o].hardware == kind.hardware)
+        return (cards - taken) // kind.gpus
+
+    def acts_today(self, now_s: float) -> int:
+        """Returns how many irreversible steps were taken within a day."""
+        while self.acted_s and now_s - self.acted_s[0] >= DAY_S:
+            self.acted_s.popleft()
+        return len(self.acted_s)
+
+    def take(self, plan: PlanInForce) -> None:
+        """Puts a plan in force."""
+        self.in_force, self.unsettled_s = plan, None
+        self.census.house({each.type: one.pool for one in plan.candidate.plans for each in one.groups})
+
+    def resume(self, now_s: float, decision: PlanDecision) -> None:
+        """Goes on from the last decision of a previous writer; under a pin, from what it ordered."""
+        candidate = PlanCandidate(
+            plans=decision.plans, expected=decision.expected, bound=decision.bound, reason=decision.reason
+        )
+        orders = self.config.acts is PlanActs.SCALE
+        known = {each.name for each in self.catalogue.types}
+        self.ordered = {e.type: e.count for e in decision.ordered if e.type in known} if orders else {}
+        # What was ordered may be half done, and must not be left like that: its gain is not weighed again, nor judged.
+        begun = bool(self.ordered)
+        if not self.pinned:
+            self.take(
+                PlanInForce(candidate=candidate, by=decision.selector, accepted_s=now_s, begun=begun, judged=True)
+            )

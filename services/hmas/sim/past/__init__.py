@@ -1,0 +1,1 @@
+"""Rehearsals: what a pool lived through lately, replayed under another decision."""

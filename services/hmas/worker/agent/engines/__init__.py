@@ -1,0 +1,1 @@
+"""The engines as the worker sees them: their memory, steps, prompts and prefix caches, and what fits."""

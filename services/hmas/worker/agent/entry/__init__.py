@@ -1,0 +1,1 @@
+"""A request inside the worker."""
