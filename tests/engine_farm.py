@@ -64,6 +64,6 @@ def farm_in(folder: Path, seqs: int = 8) -> Iterator[EngineFarm]:
 
 def is_healthy(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+        return httpx.get(f"{url}/health", timeout=30).status_code == 200
     except httpx.TransportError:
         return False

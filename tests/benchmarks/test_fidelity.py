@@ -9,7 +9,8 @@ from benchmarks.fidelity.page import page, verdicts
 from benchmarks.fidelity.replays import COMPARED, Figures, Seen, Store
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario, full_rate_rps, slices
 from benchmarks.fidelity.speed import AT_ONCE, OUTPUT, PROMPT, TRIES, EmulatedRun, paired, probe_s, scaled, virtually
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from tests.worker.adapters.scripted_engine import ScriptedEngine
 
 SCENARIO = ReplayScenario()

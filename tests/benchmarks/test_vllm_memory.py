@@ -16,7 +16,7 @@ from benchmarks.vllm.memory import (
     verdicts,
 )
 from hmas.mesh.compare.workload import SloFactors
-from hmas.sim.systems import system_names
+from hmas_lab.sim.systems import system_names
 
 RATES = {PLAIN: 0.3, SHIPPED: 0.8, MOVING: 0.82, FROZEN: 0.7}
 
@@ -26,7 +26,7 @@ def runs(**errors: float) -> list[MemoryRun]:
     return [
         MemoryRun(
             system=system, load=load, seed=1, goodput_rate=rate, tpot_compliance=0.9, ttft_p50_s=0.5, preemptions=7,
-            slower=1.25, predicted=rate + errors.get(SIMULATED[system].replace("-", "_"), 0.0), valid=True,
+            slower=1.25, predicted=rate + errors.get(SIMULATED[system].name.replace("-", "_"), 0.0), valid=True,
         )
         for load in LOADS
         for system, rate in RATES.items()
@@ -35,7 +35,7 @@ def runs(**errors: float) -> list[MemoryRun]:
 
 def test_each_system_has_its_like_in_the_simulator() -> None:
     assert set(SIMULATED) == set(RATES)
-    assert set(SIMULATED.values()) <= set(system_names())
+    assert {system.name for system in SIMULATED.values()} <= set(system_names())
 
 
 def test_order_and_values_are_judged() -> None:

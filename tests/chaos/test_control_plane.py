@@ -17,7 +17,8 @@ import httpx
 import nats
 import pytest
 
-from hmas.wire.subjects import CONTROL_BUCKET, LEASE_BUCKET
+from hmas.gateway.usage.files import WRITE_EVERY_S, read_folder
+from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, LEASE_BUCKET, PAST_BUCKET
 from tests.chaos.hurt import frozen, full_disk, metric, small_disk
 from tests.chaos.load import Load
 from tests.conftest import eventually
@@ -100,6 +101,7 @@ async def test_leases_deleted(mesh: Any) -> None:
     await comes_back(mesh, "lease keys deleted", lambda: on_nats(mesh, delete))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bucket", [LEASE_BUCKET, CONTROL_BUCKET])
 async def test_buckets_deleted(mesh: Any, bucket: str) -> None:
     async def delete(js: Any) -> None:
@@ -120,6 +122,35 @@ async def test_buckets_deleted(mesh: Any, bucket: str) -> None:
     assert leads(mesh)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("stream", [f"KV_{CONTROL_BUCKET}", f"KV_{PAST_BUCKET}", AUDIT_STREAM])
+async def test_what_is_stored_is_deleted_under_load(mesh: Any, stream: str) -> None:
+    """What was in it is gone; what comes is stored in a new one, and no request notices."""
+
+    async def delete(js: Any) -> None:
+        await js.delete_stream(stream)
+
+    found: list[bool] = []
+
+    async def look(js: Any) -> None:
+        names = {info.config.name for info in await js.streams_info()}
+        found.append(stream in names)
+
+    await eventually(lambda: leads(mesh), 30)
+    async with Load(mesh.url, rate=6) as load:
+        await asyncio.sleep(2.0)
+        await on_nats(mesh, delete)
+        began_s = time.monotonic()
+        while not (found and found[-1]):
+            assert time.monotonic() - began_s < 2 * GOAL_S
+            await asyncio.sleep(0.5)
+            await on_nats(mesh, look)
+        print(f"{stream} deleted: there again after {time.monotonic() - began_s:.1f} s")
+        assert leads(mesh)
+    assert set(load.ends) == {"finished"}, (load.ends, load.details)
+
+
+@pytest.mark.long
 async def test_nats_restarted_with_an_empty_store(mesh: Any) -> None:
     async def empty() -> None:
         mesh.kill("nats")
@@ -128,8 +159,13 @@ async def test_nats_restarted_with_an_empty_store(mesh: Any) -> None:
     await comes_back(mesh, "NATS restarted with an empty store", empty)
 
 
+@pytest.mark.long
 async def test_disk_full_and_freed(mesh: Any) -> None:
-    """The leases are held and decisions are in force all the time; afterwards they are stored again."""
+    """The leases are held and decisions are in force all the time; afterwards they are stored again, and so is the use
+    of every request, those meanwhile among them."""
+
+    def booked() -> int:
+        return sum(counts.requests for counts in read_folder(mesh.directory / "usage", "", "").values())
 
     def stored() -> bool:
         try:
@@ -139,6 +175,8 @@ async def test_disk_full_and_freed(mesh: Any) -> None:
             return False
 
     await eventually(lambda: leads(mesh), 30)
+    await asyncio.sleep(WRITE_EVERY_S + 2.0)
+    before = booked()
     async with Load(mesh.url, rate=4) as load:
         with full_disk(mesh.directory):
             began_s = time.monotonic()
@@ -152,11 +190,13 @@ async def test_disk_full_and_freed(mesh: Any) -> None:
         await eventually(lambda: stored() and leads(mesh), 2 * GOAL_S)
         print(f"disk full: led at {led} of {looks} looks; stores and leads {time.monotonic() - freed_s:.1f} s later")
     assert set(load.ends) == {"finished"}, (load.ends, load.details)
+    await eventually(lambda: booked() == before + load.ends.total(), 3 * WRITE_EVERY_S)
     assert led >= 0.9 * looks  # what the machine's other work delays aside
     log = (mesh.directory / "logs" / "supervisor.log").read_text()
     assert "nats: it is restarted: it has not stored a decision for" in log
 
 
+@pytest.mark.long
 async def test_a_worker_that_starts_while_nobody_decides_says_so(mesh: Any) -> None:
     await eventually(lambda: leads(mesh), 30)
     with frozen(mesh, "meta"), frozen(mesh, "statera"):
@@ -176,6 +216,7 @@ async def test_a_worker_that_starts_while_nobody_decides_says_so(mesh: Any) -> N
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(FAKETIME is None, reason="no wall clock can be moved without the package faketime")
 async def test_the_wall_clock_jumps(tmp_path: Path, start_mesh: Any) -> None:
     """By an hour both ways, for all processes but NATS, which asks the kernel itself."""

@@ -14,7 +14,7 @@ from tests.chaos.load import Load
 from tests.conftest import eventually
 from tests.engine_farm import farm_in
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 N_RUN = 8
 WORKERS = ("worker-1", "worker-2")
 

@@ -10,6 +10,7 @@ from tests.chaos.endurance import Endurance, Row, endure
 pytestmark = pytest.mark.chaos
 
 
+@pytest.mark.long
 async def test_every_request_has_an_end_whatever_is_killed(mesh: Any) -> None:
     done = await endure(mesh, minutes=1.0, kill_every_s=10.0, seed=1)
     print(done.page())

@@ -15,7 +15,7 @@ from tests.gateway.http_fuzz import Fuzzer
 SOAK = "HMAS_SOAK" in os.environ
 NUMBER, WARM = (20_000, 4_000) if SOAK else (1_500, 500)
 GROWTH_MB = 24
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900 if SOAK else 180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900 if SOAK else 180), pytest.mark.long]
 GOOD = {"model": "emulated", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}
 
 

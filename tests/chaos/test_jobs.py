@@ -8,12 +8,13 @@ from typing import Any
 import openai
 import pytest
 
-from hmas.mesh.client import bus_of, connected
+from hmas.mesh.client import bus_of
 from hmas.mesh.state import read_state
-from hmas.mesh.why import timeline_of
+from hmas.operator.client import connected
+from hmas.operator.why import timeline_of
 from tests.chaos.second_gateway import SECOND, TwoGateways, with_second_gateway
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 JOBS, STAGES, TOKENS = 12, 6, 40
 KILLED_AFTER = JOBS * 2  # calls
 PATIENCE_S = 120.0

@@ -96,6 +96,7 @@ class Faults:
         return None
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 async def test_engines_are_not_overrun_whoever_dies(narrow: TwoGateways) -> None:
     seed = 20261123
@@ -159,6 +160,7 @@ async def full(narrow: TwoGateways) -> AsyncIterator[None]:
             assert len(clients) < 2 * SLOTS, "a slot was lost"
             clients += [await LeavingClient.asks(narrow.urls[1], stream=False, output_tokens=2000) for _ in range(8)]
             await asyncio.sleep(0.2)
+        await eventually(lambda: in_engines(narrow) + queued(narrow) == len(clients))
         yield
     finally:
         for client in clients:
@@ -210,6 +212,7 @@ async def left(narrow: TwoGateways, phase: str, *, stream: bool) -> float:
     return await gone(is_free)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_frees_its_slot(narrow: TwoGateways, stream: bool) -> None:
     await narrow.whole()

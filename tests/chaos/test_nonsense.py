@@ -26,7 +26,7 @@ from tests.conftest import OPS_HEADERS, eventually
 from tests.fuzz import mutations
 from tests.fuzz.mutations import Genuine, payload
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900), pytest.mark.long]
 PAYLOADS = 20_000 if "HMAS_SOAK" in os.environ else 2_000
 PER_S = 400
 BUGS = ("Traceback", "step_failed", "handler_failed", "message_failed", "nats_client_failed", "gateway_message_failed")

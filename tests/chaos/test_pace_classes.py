@@ -13,7 +13,7 @@ from tests.chaos.hurt import kept_dead
 from tests.chaos.load import Answered, Load
 from tests.conftest import eventually
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(600), pytest.mark.long]
 SLOS = ((4000, 60), (10000, 200))  # TTFT and TPOT in ms, of the strict and the lax class
 STRICT, LAX = "<= 100 ms", "> 100 ms"
 MERGED_S = 2.0  # the goal; the test allows twice as much, because machines are shared

@@ -13,7 +13,7 @@ from tests.chaos.hurt import EngineLog, is_ready
 from tests.chaos.load import Load
 from tests.chaos.second_gateway import TwoGateways, with_second_gateway
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 SOAK = "HMAS_SOAK" in os.environ
 BEFORE_S, AFTER_S = 2.0, 3.0 if SOAK else 0.5  # of load before the first restart, and after each
 WHO_DECIDES = ("worker-1", "worker-2", "nats", "qos", "meta", "statera", "perception", "prediction")

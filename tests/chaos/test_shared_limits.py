@@ -18,7 +18,7 @@ from tests.chaos.second_gateway import SecondGateway
 from tests.conftest import HMAS, eventually, running_mesh
 from tests.e2e.test_tenants import make_key
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 SOAK = "HMAS_SOAK" in os.environ
 PER_MIN, RATE_RPS, SHARE = 60, 10.0, 0.85  # of the requests that come to the first gateway
 SECONDS = 60.0 if SOAK else 20.0

@@ -22,6 +22,7 @@ DEAD_S, FROZEN_S = (30.0, 10.0) if SOAK else (8.0, 4.0)
 GOAL_S = 3.0  # until serving goes on, and until scheduling does
 WORKERS = ("worker-1", "worker-2")
 WHO_DECIDES = (*WORKERS, "nats", "qos", "meta", "statera", "perception", "prediction")
+REPEATED = ("gateway", "engine-1", "nats")
 
 
 async def all_connected(mesh: Any) -> None:
@@ -94,6 +95,7 @@ async def test_without_whoever_decides_serving_goes_on_and_scheduling_comes_back
     await eventually(lambda: metric(mesh.gateway_ops_url, "hmas_gateway_bypass_engines") == 0, 20)
 
 
+@pytest.mark.long
 async def test_the_engine_of_a_dead_worker_stays_in_use(mesh: Any, engines: EngineLog) -> None:
     """The load is more than one engine has slots for: what waits at the living worker is placed on the other engine."""
     own = EngineLog(mesh.state["engine_urls"][:1])  # that of worker-1
@@ -110,7 +112,7 @@ async def test_the_engine_of_a_dead_worker_stays_in_use(mesh: Any, engines: Engi
     assert min(served, bypassed) > DEAD_S / 2
 
 
-@pytest.mark.parametrize("name", ["worker-1", "gateway", "engine-1", "nats"])
+@pytest.mark.parametrize("name", ["worker-1", *(pytest.param(n, marks=pytest.mark.long) for n in REPEATED)])
 async def test_what_froze_and_goes_on_breaks_nothing(mesh: Any, engines: EngineLog, name: str) -> None:
     async with Load(mesh.url, output_tokens=100) as load:
         await asyncio.sleep(BEFORE_S)

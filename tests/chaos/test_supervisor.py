@@ -90,6 +90,7 @@ async def dies(mesh: RunningMesh, name: str, times: int, seen: Callable[[int], b
     await eventually(lambda: runs(mesh, name), 30)
 
 
+@pytest.mark.long
 async def test_a_stopped_terminal_stops_nothing(mesh: Any, terminal: Terminal) -> None:
     """Each death and restart is one line in the supervisor's log, and on the terminal once it goes on."""
     await eventually(lambda: b"Ctrl-C stops it" in terminal.shown)
@@ -119,6 +120,7 @@ async def test_a_suspended_supervisor_stops_nothing(mesh: Any) -> None:
     await eventually(lambda: lines(mesh, " prediction: it runs again as process") == before + 1)
 
 
+@pytest.mark.long
 async def test_a_full_disk_stops_nothing_and_is_told_once(mesh: Any, terminal: Terminal) -> None:
     shown, log = len(terminal.shown), mesh.directory / "logs" / "supervisor.log"
     with log.open("a") as file:
@@ -132,6 +134,7 @@ async def test_a_full_disk_stops_nothing_and_is_told_once(mesh: Any, terminal: T
     assert "Traceback" not in said
 
 
+@pytest.mark.long
 async def test_sigterm_ends_everything_in_each_of_these_states(mesh: Any, terminal: Terminal) -> None:
     """All three at once. A suspended process gets SIGTERM when it is continued, not before: so are signals."""
     started = children(mesh)

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from hmas.contracts.queue import QueueAsked, QueueTold
-from hmas.mesh.client import connected, open_bus
+from hmas.contracts.queue import QueueQuery, QueueReply
+from hmas.mesh.client import open_bus
+from hmas.operator.client import connected
 from hmas.wire.codec import decode, encode
 from hmas.wire.subjects import QUERY_QUEUE
 
@@ -22,7 +23,7 @@ needs_browser = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on PATH: apt-get install chromium"),
 ]
-PATIENCE_MS = 15_000
+PATIENCE_MS = 60_000
 START_S = 300.0
 REQUESTS = 12
 EVIL = "<img src=x onerror=alert(1)>"  # the name of a tenant
@@ -34,7 +35,7 @@ def answering(url: str) -> str:
     deadline = time.monotonic() + START_S
     while True:
         try:
-            httpx.get(f"{url}/health", timeout=10).raise_for_status()
+            httpx.get(f"{url}/health", timeout=30).raise_for_status()
             return url
         except httpx.TransportError:
             assert time.monotonic() < deadline, "the console does not answer"
@@ -97,11 +98,11 @@ def unanswered(url: str, count: int) -> Iterator[None]:
 def order_told(data_dir: Path, worker: str, topology: str = "") -> list[str]:
     """Asks a worker for the order of its queue, in force or under another topology, and returns the requests' ids."""
 
-    async def told() -> QueueTold:
+    async def told() -> QueueReply:
         bus = open_bus(None, data_dir)
         async with connected(bus):
-            asked = encode(QueueAsked(worker=worker, topology=topology, limit=200))
-            return decode(QueueTold, (await bus.client.request(QUERY_QUEUE, asked, timeout=5)).data)
+            asked = encode(QueueQuery(worker=worker, topology=topology, limit=200))
+            return decode(QueueReply, (await bus.client.request(QUERY_QUEUE, asked, timeout=30)).data)
 
     with ThreadPoolExecutor(1) as pool:  # the browser has an event loop in this thread
         reply = pool.submit(lambda: asyncio.run(told())).result()

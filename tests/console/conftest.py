@@ -21,7 +21,7 @@ def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any
         made = subprocess.run([HMAS, "keys", "make", tenant, "--file", str(file)], capture_output=True, check=True)
         KEYS[tenant] = made.stdout.decode().strip()
     args = ("--console-port", "0", "--tenants", str(file), "--replay")
-    with start_mesh(folder / "mesh", *args, env={"HMAS_SEED": "7"}) as running:
+    with start_mesh(folder / "mesh", *args) as running:
         yield running
 
 

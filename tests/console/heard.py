@@ -2,21 +2,17 @@
 
 from hmas.contracts.control import (
     AuditRecord,
-    ControlTuple,
-    EngineControl,
     Fence,
     FenceBucket,
     FenceTable,
-    Hints,
     TopologyDecision,
     TopologyName,
 )
 from hmas.contracts.job import JobRow
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.queue import QueuedRow, QueueOrder, QueueTold
-from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
+from hmas.contracts.queue import QueuedRow, QueueOrder, QueueReply
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.rehearsal import PastFigures, Policy, Rehearsal, Rehearsed, TenantGain, TenantOnTime
-from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.request import Slo
 from hmas.contracts.telemetry import (
     EngineSample,
     FirstTokenSeen,
@@ -27,26 +23,31 @@ from hmas.contracts.telemetry import (
     RequestSettled,
     WorkerTelemetry,
 )
-from hmas.contracts.views import ShareView, Tail, VLong, VShort
+from hmas.contracts.views import Tail, VLong, VShort
+from tests.builders import views
+from tests.builders.control import control_tuple, engine_control, topology_decision
+from tests.builders.registry import engine_info, worker_heartbeat
+from tests.builders.telemetry import (
+    engine_sample,
+    first_token_seen,
+    request_finished,
+    request_settled,
+    worker_telemetry,
+)
 
-ENGINE = EngineInfo(
-    engine="e1", up=True, kind="emulated", hardware="", max_model_len=4096, kv_capacity_tokens=1000, block_size=16,
-    max_num_seqs=8,
-)  # fmt: skip
-SAMPLE = EngineSample(
-    engine="e1", up=True, running=2, waiting=1, kv_usage=0.42, kv_capacity_tokens=1000, preemptions_total=5,
-    step_s=0.02, prefill_tokens_per_s=1e3, decode_tokens_per_s=1e2, n_run=16, b_token=64, utilisation=0.6, busy=0.9,
+ENGINE = engine_info(hardware="", max_model_len=4096, kv_capacity_tokens=1000)
+SAMPLE = engine_sample(
+    engine="e1", running=2, waiting=1, kv_usage=0.42, kv_capacity_tokens=1000, preemptions_total=5, step_s=0.02,
+    prefill_tokens_per_s=1e3, decode_tokens_per_s=1e2, n_run=16, b_token=64, utilisation=0.6, busy=0.9,
 )  # fmt: skip
 DISPATCHED = RequestDispatched(request_id="r1", tenant="acme", engine="e1", waited_s=0.5, age_s=0.0)
-FINISHED = RequestFinished(
-    request_id="r1", tenant="acme", task=TaskType.QA, engine="e1", outcome=Outcome.FINISHED, prompt_tokens=10,
-    output_tokens=20, predicted_output_tokens_p90=30.0, upper_output_tokens=40.0, predictor="v", run_s=2.0,
-    prefill_s=0.25, tpot_s=0.05, tpot_slo_s=0.1, censored=False, age_s=0.1,
+FINISHED = request_finished(
+    "r1", tenant="acme", engine="e1", prompt_tokens=10, output_tokens=20, predicted_output_tokens_p90=30.0,
+    upper_output_tokens=40.0, predictor="v", run_s=2.0, prefill_s=0.25, tpot_slo_s=0.1, age_s=0.1,
 )  # fmt: skip
-SETTLED = RequestSettled(
-    request_id="r1", tenant="acme", task=TaskType.QA, outcome=Outcome.FINISHED, slo=Slo(2.0, 0.1), prompt_tokens=10,
-    output_tokens=20, predicted_output_tokens=18.0, ttft_s=0.75, tpot_s=0.05, last_token_s=2.5, relegated=False,
-    age_s=0.1,
+SETTLED = request_settled(
+    "r1", tenant="acme", slo=Slo(2.0, 0.1), prompt_tokens=10, output_tokens=20, predicted_output_tokens=18.0,
+    ttft_s=0.75, last_token_s=2.5, age_s=0.1,
 )  # fmt: skip
 AUDIT = AuditRecord(
     source="meta", pool="m", kind="pinned", decision="edf", reason="by ann", selector="pin", view_json="{}", epoch=1,
@@ -57,11 +58,10 @@ AUDIT = AuditRecord(
 def heartbeat(
     worker: str = "w1", incarnation: str = "i1", *, draining: bool = False, observed: tuple[int, float] | None = None
 ) -> WorkerHeartbeat:
-    return WorkerHeartbeat(
-        worker=worker, incarnation=incarnation, address="h:1", wire_version=2, pool="m", aliases=(), engines=(ENGINE,),
-        queued=3, queued_tokens=900, running=2, max_queued=100, max_queued_tokens=1000, backlog_s=1.5,
-        draining=draining, observes=observed is not None, observed_grants=observed[0] if observed else 0,
-        observed_wait_s=observed[1] if observed else 0.0,
+    return worker_heartbeat(
+        worker, incarnation=incarnation, engines=(ENGINE,), queued=3, queued_tokens=900, running=2,
+        max_queued_tokens=1000, backlog_s=1.5, draining=draining, observes=observed is not None,
+        observed_grants=observed[0] if observed else 0, observed_wait_s=observed[1] if observed else 0.0,
     )  # fmt: skip
 
 
@@ -71,9 +71,8 @@ def telemetry(
     dispatched: tuple[RequestDispatched, ...] = (),
     finished: tuple[RequestFinished, ...] = (),
 ) -> WorkerTelemetry:
-    return WorkerTelemetry(
-        worker=worker, pool="m", queued_count=3, queued_tokens=900, topology="edf", bypass=False,
-        control_expired=False, engines=samples or (SAMPLE,), queued=(), dispatched=dispatched, first_tokens=(),
+    return worker_telemetry(
+        worker, queued_count=3, queued_tokens=900, topology="edf", engines=samples or (SAMPLE,), dispatched=dispatched,
         finished=finished,
     )  # fmt: skip
 
@@ -87,46 +86,29 @@ def offered(name: str, slo: Slo, *, age_s: float = 0.0, max_tokens: int | None =
 
 
 def first_token(name: str) -> FirstTokenSeen:
-    return FirstTokenSeen(
-        request_id=name,
-        tenant="acme",
-        task=TaskType.QA,
-        engine="e1",
-        ttft_s=0.5,
-        prefill_s=0.2,
-        ttft_slo_s=2.0,
-        age_s=0.0,
-    )
+    return first_token_seen(name, tenant="acme", engine="e1", prefill_s=0.2, ttft_slo_s=2.0)
 
 
 def decision(topology: TopologyName, selector: str = "rules", reason: str = "because") -> TopologyDecision:
-    return TopologyDecision(
-        pool="m", topology=topology, hints=Hints(), bypass=False, epoch=1, seq=1, valid_for_s=15.0, reason=reason,
-        selector=selector,
-    )  # fmt: skip
+    return topology_decision(topology, reason=reason, selector=selector)
 
 
 def v_short(*, arrival_rps: float, missed: float) -> VShort:
-    return VShort(
-        pool="m", window_s=5.0, queued=3, queued_tokens=900, running=2, kv_usage=0.4, utilisation=0.6, ttft=Tail(),
-        tpot=Tail(), violation_rate=missed, ttft_violation_rate=missed, tpot_violation_rate=0.0,
-        arrival_rps=arrival_rps, settled_rps=arrival_rps, kept_rps=arrival_rps, kept_violation_rate=0.0,
-        arriving_tokens_per_s=1.0, served_tokens_per_s=1.0, mismatch=0.0, oldest_wait_s=1.0, engines=(), epoch=1, seq=1,
-        valid_for_s=5.0,
+    return views.v_short(
+        queued=3, queued_tokens=900, running=2, kv_usage=0.4, utilisation=0.6, ttft=Tail(), violation_rate=missed,
+        ttft_violation_rate=missed, arrival_rps=arrival_rps, settled_rps=arrival_rps, kept_rps=arrival_rps,
+        kept_violation_rate=0.0, oldest_wait_s=1.0, engines=(), valid_for_s=5.0,
     )  # fmt: skip
 
 
 def v_long(*tenants: str) -> VLong:
     shares = tuple(
-        ShareView(name=name, offered=10, settled=8, ok=6, ttft_ok=7, tpot_ok=8, tokens_served=1000, weight=1.0)
+        views.share_view(name, offered=10, settled=8, ok=6, ttft_ok=7, tpot_ok=8, tokens_served=1000)
         for name in tenants
     )
-    return VLong(
-        pool="m", window_s=120.0, arrival_rps=6.0, arrival_cv=1.0, burstiness=2.0, prompt_mean=100.0, prompt_cv=0.5,
-        output_mean=50.0, output_cv=0.5, predicted_total_cv=0.5, prompt_histogram=(), output_histogram=(), tasks=(),
-        tenants=shares, jain_index=1.0, goodput=5.0, goodput_rate=0.75, esg_rate=0.8, violation_rate=0.25,
-        ttft_violation_rate=0.1, tpot_violation_rate=0.0, ttft=Tail(), tpot=Tail(), queued=0, mismatch_mean=0.0,
-        mismatch_p95=0.0, utilisation=0.6, trend_arrival=0.0, trend_violation=0.0, trend_prompt=0.0, epoch=1, seq=1,
+    return views.v_long(
+        arrival_rps=6.0, prompt_mean=100.0, output_mean=50.0, tenants=shares, goodput=5.0, goodput_rate=0.75,
+        esg_rate=0.8, violation_rate=0.25, ttft_violation_rate=0.1, utilisation=0.6,
     )  # fmt: skip
 
 
@@ -144,28 +126,20 @@ def queued(name: str, slack_s: float | None, *, relegated: bool = False) -> Queu
     )  # fmt: skip
 
 
-def queue_told(other: str = "") -> QueueTold:
+def queue_told(other: str = "") -> QueueReply:
     """Three requests; the other topology has them the other way round."""
     rows = (queued("a", 2.0), queued("b", -1.0, relegated=True), queued("c", None))
     orders = (QueueOrder("max_on_time", rows), *([QueueOrder(other, rows[::-1])] if other else []))
-    return QueueTold(
+    return QueueReply(
         worker="w1", topology="max_on_time", waiting=3, parked=0, relegated=1, late=1, running=2, age_s=0.1,
         ordered=True, orders=orders,
     )  # fmt: skip
 
 
-CONTROL = ControlTuple(
-    worker="w1",
-    engines=(
-        EngineControl(
-            engine="e1", n_run=16, b_token=64, b_min=8, b_max=128, gain_b=1.0, u_low=0.7, u_high=0.8,
-        ),
-    ),
+CONTROL = control_tuple(
+    engines=(engine_control(b_min=8, u_high=0.8),),
     fence=Fence((FenceTable("v", (FenceBucket(512, 1.1), FenceBucket(2048, 1.4))),)),
-    epoch=1,
-    seq=1,
-    valid_for_s=15.0,
-)  # fmt: skip
+)
 
 
 def rehearsal(*, abstains: str = "", topology: TopologyName = TopologyName.EDF) -> Rehearsal:

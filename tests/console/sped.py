@@ -109,7 +109,7 @@ class SpedConsole:
             state.hear(now_s, replace(AUDIT, decision=f"at {now_s}"))
         rows = tuple(queued(f"r{now_s + n}", float(n % 9 - 3), relegated=n % 4 == 0) for n in range(60))
         told = queue_told()
-        state.heed(now_s, "w1", "", replace(told, orders=(replace(told.orders[0], rows=rows),)))
+        state.take_queue(now_s, "w1", "", replace(told, orders=(replace(told.orders[0], rows=rows),)))
         state.jobs = Asked(
             now_s, [replace(JOB, job=str(now_s + n), template=f"t{n}", running=n % 2) for n in range(40)]
         )

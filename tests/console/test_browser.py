@@ -195,4 +195,4 @@ def test_browsers_that_read_nothing_cost_little_and_a_dead_console_costs_no_answ
 
 
 def test_the_console_is_started_again(url: str) -> None:
-    assert httpx.get(f"{answering(url)}/api/about", timeout=10).json()["can_act"] is True
+    assert httpx.get(f"{answering(url)}/api/about", timeout=30).json()["can_act"] is True

@@ -77,7 +77,7 @@ def test_a_minute_without_and_with(
     shown: dict[str, bytes] = {}
     shares: dict[str, float] = {}
     for mode in SIDES:
-        env = {"HMAS_SEED": "7", "HMAS_MODE": mode}
+        env = {"HMAS_MODE": mode}
         with start_mesh(tmp_path / mode, "--console-port", "0", "--replay", env=env) as mesh:
             shown[mode], shares[mode] = minute(chromium, mesh, tmp_path / mode / "load")
     with capsys.disabled():

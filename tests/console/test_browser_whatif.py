@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hmas.sim.rehearsal import MIN_REQUESTS
+from hmas.sim.past.rehearsal import MIN_REQUESTS
 from tests.console.browsing import PATIENCE_MS, answering, body, needs_browser
 from tests.console.test_browser import barriers
 
@@ -25,7 +25,7 @@ SIMULATED_MS = 130_000  # more than the console gives it
 @pytest.fixture(scope="module")
 def mesh(tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
     args = ("--console-port", "0", "--replay")
-    with start_mesh(tmp_path_factory.mktemp("whatif") / "mesh", *args, env={"HMAS_SEED": "7"}) as running:
+    with start_mesh(tmp_path_factory.mktemp("whatif") / "mesh", *args) as running:
         yield running
 
 

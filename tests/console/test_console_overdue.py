@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hmas.console.overdue import FORGOTTEN_S, MAX_EARLY, MAX_OPEN, OpenRequests
+from hmas.console.overdue import FORGOTTEN_S, MAX_EARLY, MAX_OPEN, UnansweredRequests
 from hmas.console.pages.now import view_now
 from hmas.console.state import ConsoleState
 from hmas.contracts.request import Slo
@@ -10,12 +10,12 @@ from hmas.contracts.telemetry import RequestOffered
 from tests.console.heard import SETTLED, first_token, offered, settled, telemetry, v_long, v_short
 
 
-def overdue(requests: OpenRequests, now_s: float) -> int:
+def overdue(requests: UnansweredRequests, now_s: float) -> int:
     return requests.overdue(now_s)["m"]["acme"]
 
 
-def taken(*requests: RequestOffered, at_s: float = 100.0) -> OpenRequests:
-    taken = OpenRequests()
+def taken(*requests: RequestOffered, at_s: float = 100.0) -> UnansweredRequests:
+    taken = UnansweredRequests()
     for request in requests:
         taken.offered(at_s, "m", request)
     return taken
@@ -32,7 +32,7 @@ def test_a_request_is_overdue_from_its_deadline_to_its_first_token_or_its_end() 
 
 
 def test_an_answer_may_be_heard_of_before_its_request() -> None:
-    requests = OpenRequests()
+    requests = UnansweredRequests()
     requests.first_token("a")
     requests.offered(100.0, "m", offered("a", Slo(2.0, 0.1)))
     requests.offered(100.0, "m", offered("b", Slo(2.0, 0.1)))

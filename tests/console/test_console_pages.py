@@ -9,13 +9,13 @@ import pytest
 from hmas.console.pages import PAGES
 from hmas.console.pages.control import view_control
 from hmas.console.pages.jobs import view_jobs
-from hmas.console.pages.lanes import SHOWN_S, view_lanes
+from hmas.console.pages.lanes import SHOWN, SHOWN_S, view_lanes
 from hmas.console.pages.now import RESTARTED_S, SILENT_S, view_now
 from hmas.console.pages.queue import asked_of, view_queue
 from hmas.console.pages.requests import view_request, view_requests
 from hmas.console.pages.tenants import view_tenants
 from hmas.console.pages.whatif import view_whatif
-from hmas.console.question import WhatIfQuestion, WhatIfTold, question_of
+from hmas.console.question import WhatIfAnswer, WhatIfQuestion, question_of
 from hmas.console.state import (
     KEPT_S,
     MAX_CURVES,
@@ -196,6 +196,44 @@ def test_a_lane_has_a_requests_wait_prefill_and_decode() -> None:
     assert view_lanes(state, 103.0 + SHOWN_S, "")["spans"] == {}
 
 
+@pytest.mark.parametrize(("ends", "left_out"), [(SHOWN, 0), (SHOWN + 1, 1), (MAX_SPANS + 9, MAX_SPANS + 9 - SHOWN)])
+def test_lanes_tell_how_many_of_the_last_minute_are_left_out(ends: int, left_out: int) -> None:
+    state = ConsoleState()
+    for worker in ("w1", "w2"):
+        state.hear(100.0, heartbeat(worker))
+        state.hear(100.0, telemetry(worker))
+    ended = tuple(replace(FINISHED, request_id=str(number)) for number in range(ends))
+    state.hear(102.0, telemetry("w2", finished=ended[:3]))
+    state.hear(102.1, telemetry("w1", finished=ended))
+    view = view_lanes(state, 103.0, "w1")
+    assert (len(view["spans"]), view["left_out"]) == (SHOWN, left_out)
+    view = view_lanes(state, 103.0, "w2")
+    assert len(view["spans"]) + view["left_out"] == 3
+    assert view_lanes(state, 103.0 + SHOWN_S, "w1")["left_out"] == 0
+
+
+def test_of_pools_that_are_not_heard_nothing_is_kept_and_new_ones_find_room() -> None:
+    state = ConsoleState()
+    decided = replace(AUDIT, kind="decided", selector="rules", predicted_gain=0.045)
+    for number in range(MAX_CURVES + 9):
+        state.hear(0.0, replace(decided, pool=f"audited{number}"))
+    assert len(state._rehearsed) == MAX_CURVES
+    for number in range(MAX_CURVES):
+        state.hear(100.0, replace(decision(T.EDF), pool=f"m{number}"))
+        state.hear(100.0, replace(v_short(arrival_rps=1.0, missed=0.0), pool=f"m{number}"))
+        state.sample(100.0)
+    assert state._rehearsed == {}
+    state.hear(150.0, replace(decision(T.EDF), pool="new"))
+    assert "new" not in state.top.decisions  # all others live
+    state.hear(150.0, replace(decision(T.EDF), pool="m7"))
+    state.hear(161.0, replace(decision(T.EDF), pool="new"))
+    state.hear(161.0, replace(decision(T.EDF), pool="newer"))
+    assert {"new", "newer", "m7"} <= state.top.decisions.keys()
+    for pools in (state.top.decisions, state.top.short, state.load, state._current):
+        assert not {"m0", "m1"} & pools.keys()
+        assert len(pools) <= MAX_CURVES
+
+
 def test_recent_requests_tell_whether_they_met_their_slo() -> None:
     state = ConsoleState()
     late = replace(SETTLED, request_id="r2", ttft_s=3.0)
@@ -217,7 +255,7 @@ def test_requests_in_time_are_counted_over_the_last_steps() -> None:
     assert rates == [6.0, 3.0, 2.0, 0.0]
 
 
-def asked_what_if(state: ConsoleState, question: WhatIfQuestion, told: WhatIfTold) -> None:
+def asked_what_if(state: ConsoleState, question: WhatIfQuestion, told: WhatIfAnswer) -> None:
     state.hear(1.0, decision(T.FCFS))
     state.whatif.begin(1.0, question)
     state.whatif.end(told)
@@ -225,7 +263,7 @@ def asked_what_if(state: ConsoleState, question: WhatIfQuestion, told: WhatIfTol
 
 def test_a_what_if_tells_the_difference_by_tenant_with_its_spread() -> None:
     state, question = ConsoleState(), WhatIfQuestion(pool="m", topology=T.EDF)
-    asked_what_if(state, question, WhatIfTold(9.0, rehearsal(), "fcfs"))
+    asked_what_if(state, question, WhatIfAnswer(9.0, rehearsal(), "fcfs"))
     view = view_whatif(state, 9.0, "pool=m&topology=edf")
     assert (view["state"], view["question"]) == ("told", question.model_dump(mode="json"))
     told = view["answer"]
@@ -242,7 +280,7 @@ def test_a_what_if_tells_the_difference_by_tenant_with_its_spread() -> None:
 def test_a_what_if_that_abstains_says_so_and_offers_no_switch() -> None:
     state = ConsoleState()
     asked_what_if(
-        state, WhatIfQuestion(pool="m", topology=T.EDF), WhatIfTold(9.0, rehearsal(abstains="it misses"), "fcfs")
+        state, WhatIfQuestion(pool="m", topology=T.EDF), WhatIfAnswer(9.0, rehearsal(abstains="it misses"), "fcfs")
     )
     told = view_whatif(state, 9.0, "pool=m&topology=edf")["answer"]
     assert (told["abstains"], told["switch"]) == ("it misses", "")
@@ -252,14 +290,14 @@ def test_a_what_if_that_abstains_says_so_and_offers_no_switch() -> None:
 def test_a_switch_is_offered_for_the_topology_alone() -> None:
     for choice, switch in (("topology=edf", "edf"), ("topology=edf&engines=%2B1", ""), ("objective=tokens", "")):
         state, question = ConsoleState(), question_of(f"pool=m&{choice}")
-        asked_what_if(state, question, WhatIfTold(9.0, rehearsal(), "fcfs"))
+        asked_what_if(state, question, WhatIfAnswer(9.0, rehearsal(), "fcfs"))
         assert view_whatif(state, 9.0, f"pool=m&{choice}")["answer"]["switch"] == switch
 
 
 def test_a_what_if_tells_what_it_waits_for_and_why_it_failed() -> None:
     state, question = ConsoleState(), WhatIfQuestion(pool="m")
     assert view_whatif(state, 1.0, "")["question"]["pool"] == ""
-    asked_what_if(state, question, WhatIfTold(9.0, error="no copy of qos"))
+    asked_what_if(state, question, WhatIfAnswer(9.0, error="no copy of qos"))
     assert (view_whatif(state, 9.0, "")["state"], view_whatif(state, 9.0, "")["error"]) == ("failed", "no copy of qos")
     state.whatif.begin(10.0, question)
     view = view_whatif(state, 14.0, "pool=m")
@@ -281,7 +319,7 @@ def test_the_queue_is_shown_in_the_order_that_the_worker_told() -> None:
     assert asked_of(state, "") == ("w1", "")
     assert asked_of(state, "no-order nobody") == ("w1", "")
     assert view_queue(state, 1.0, "")["state"] == "asked"
-    state.heed(1.0, "w1", "", queue_told())
+    state.take_queue(1.0, "w1", "", queue_told())
     view = view_queue(state, 1.0, "")
     assert (view["state"], view["in_force"], view["waiting"], view["topology"]) == (
         "told",
@@ -294,14 +332,14 @@ def test_the_queue_is_shown_in_the_order_that_the_worker_told() -> None:
     assert (a["slack_s"], a["late"], a["relegated"], a["tenant"]) == (2.0, False, False, "acme")
     assert (b["slack_s"], b["late"], b["relegated"]) == (-1.0, True, True)
     assert not {"slack_s", "start_s", "late"} & c.keys()
-    state.heed(2.0, "w1", "", None)
+    state.take_queue(2.0, "w1", "", None)
     assert view_queue(state, 2.0, "")["state"] == "silent"
 
 
 def test_another_order_is_shown_beside_the_places_in_force() -> None:
     state = ConsoleState()
     state.hear(1.0, heartbeat())
-    state.heed(1.0, "w1", "edf", queue_told("edf"))
+    state.take_queue(1.0, "w1", "edf", queue_told("edf"))
     rows = view_queue(state, 1.0, "edf w1")["rows"]
     assert [(name, row["place"], row["in_force"]) for name, row in rows.items()] == [
         ("c", 1, 3),
@@ -313,7 +351,7 @@ def test_another_order_is_shown_beside_the_places_in_force() -> None:
 def test_what_nobody_looks_at_is_forgotten() -> None:
     state = ConsoleState()
     for number in range(MAX_QUEUES + 3):
-        state.heed(float(number) / 10, f"w{number}", "", queue_told())
+        state.take_queue(float(number) / 10, f"w{number}", "", queue_told())
     assert len(state.queues) == MAX_QUEUES
     state.jobs = Asked(1.0, [JOB])
     state.sample(2.0 + KEPT_S)

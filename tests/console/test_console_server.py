@@ -91,6 +91,9 @@ def test_other_machines_need_a_token_for_reading(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(CannotStart, match="is empty"):
         Desk(ConsoleSettings(console_token_file=tmp_path / "empty"))
+    (tmp_path / "long").write_text("x" * 301)
+    with pytest.raises(CannotStart, match="at most 300"):
+        Desk(ConsoleSettings(console_token_file=tmp_path / "long"))
 
 
 async def test_reading_takes_the_readers_token(guarded: Desk) -> None:
@@ -143,10 +146,33 @@ async def test_the_console_answers_to_its_names(guarded: Desk, host: str) -> Non
     assert (await guarded.client.get("/", headers={"host": host})).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:8090", "localhost@evil", "", "[::1", "::1"])
+FOREIGN = [
+    "evil.example", "127.0.0.1.evil.example:8090", "localhost@evil", "", "[::1", "::1", "[::1].evil", "[::1]evil",
+    "[::1].evil:8090", "[::1]:8090.evil", "localhost:8090.evil", "localhost:evil", "[::1]]", "evil[::1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", FOREIGN)
 async def test_the_console_answers_to_no_other_name(guarded: Desk, host: str) -> None:
     for path in ("/", "/api/about", "/health"):
         assert (await guarded.client.get(path, headers={"host": host})).status_code == 421
+
+
+FAULTY = [
+    b'{"token": NaN, "pool": NaN}', rb'{"token": "\ud800", "pool": "\ud800", "topology": "\ud800"}',
+    b'{"token": 1e999, "pool": 1e999}', rb'{"\ud800": 1}', b'{"token": {"a": -Infinity}, "pool": [NaN]}', b"[NaN]",
+    b"NaN", b"[" * 4_000, b"1" * 4_000, b"\xff", b"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/api/login", "/api/pin", "/api/whatif"])
+@pytest.mark.parametrize("body", FAULTY, ids=lambda body: body[:30].decode("latin-1"))
+async def test_a_faulty_order_is_refused_in_words_and_not_repeated(guarded: Desk, path: str, body: bytes) -> None:
+    answer = await guarded.client.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code in (400, 401, 422), answer.text
+    assert answer.json()["detail"]
+    assert len(answer.content) < 1_000
+    assert b"input" not in answer.content.lower().replace(b"input should", b"")
 
 
 async def test_every_answer_keeps_to_itself(guarded: Desk) -> None:

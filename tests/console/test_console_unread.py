@@ -27,7 +27,7 @@ class BusyConsole(SpedConsole):
         self.state.hear(self.now_s, heartbeat("w1"))
         told = queue_told()
         rows = tuple(queued(f"request-{self.now_s}-{number}", 1.0) for number in range(ROWS))
-        self.state.heed(self.now_s, "w1", "", replace(told, orders=(replace(told.orders[0], rows=rows),)))
+        self.state.take_queue(self.now_s, "w1", "", replace(told, orders=(replace(told.orders[0], rows=rows),)))
         return float(self.now_s)
 
 

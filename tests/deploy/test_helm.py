@@ -20,7 +20,7 @@ URLS = ["http://10.0.0.1:8000", "http://10.0.0.2:8000"]
 EVERYTHING = (
     *SERVICE, "engines.namespace=engines", "engines.apiKeySecret=key", "gateway.tenantsSecret=tenants", "mode=observe",
     "keda.enabled=true", "keda.engines.name=vllm", "podMonitor.enabled=true", "engines.aliases={a,b}",
-    "engines.hardware=H100x2", "engines.maxNumSeqs=64", "nats.storage.className=fast", "worker.env.HMAS_SEED=1",
+    "engines.hardware=H100x2", "engines.maxNumSeqs=64", "nats.storage.className=fast", "worker.env.HMAS_PATIENCE_S=5",
     "picker.enabled=true", "console.enabled=true", "prometheusRule.enabled=true", "dashboards.enabled=true",
 )  # fmt: skip
 PLAIN = (*SERVICE, "networkPolicy.enabled=false", "nats.create=false", "secrets.create=false",

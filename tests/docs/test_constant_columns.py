@@ -13,7 +13,6 @@ EXPLAINED = {
         "figure9.md",
         "throughput part",
     ): "every request finishes at last, and this part counts no delay; the page says so",
-    ("regimes.md", "seeds"): "every system ran with the seeds that the page names",
 }
 
 

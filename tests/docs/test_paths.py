@@ -12,12 +12,24 @@ _QUOTED = re.compile(r"`([^`\n]+)`")
 _QUOTED_IN_PROSE = re.compile(r"`((?:[^`\n]|\n(?!\n))+)`")  # may go on in the next line
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
-_MODULE = re.compile(r"(?:hmas|hmas_loadgen|experiments|benchmarks)(?:\.[A-Za-z_]\w*)+")
-_COMMAND = re.compile(r"(?<![\w-])-m (hmas|hmas_loadgen|experiments|benchmarks|docs)\b((?:\.\w+)*)")
+_MODULE = re.compile(r"(?<!\w)(?:hmas|hmas_loadgen|hmas_lab|experiments|benchmarks)(?:\.[A-Za-z_]\w*)+")
+_COMMAND = re.compile(r"(?<![\w-])-m (hmas|hmas_loadgen|hmas_lab|experiments|benchmarks|docs)\b((?:\.\w+)*)")
 _PATH = re.compile(r"(?:[\w.*<>-]+/)*[\w.*<>-]+/?")
-_ROOTS = ("services", "loadgen", "experiments", "benchmarks", "tests", "docs", "deploy", "protos", ".ci")
-_IMPORTED_FROM = ("services", "loadgen", ".")
-_NOT_MODULES = ("hmas.v1",)  # subjects
+_ROOTS = (
+    "services",
+    "loadgen",
+    "lab",
+    "experiments",
+    "benchmarks",
+    "examples",
+    "tests",
+    "docs",
+    "deploy",
+    "protos",
+    ".ci",
+)
+_IMPORTED_FROM = ("services", "loadgen", "lab", ".")
+_NOT_MODULES = ("hmas.v1", "hmas.topologies", "hmas.selectors")  # subjects, groups of entry points
 _UPSTREAM = (  # files of the projects that baselines were written after
     "req_queue/chunked_prefill/impl.py",
     "managers/schedule_policy.py",
@@ -102,13 +114,13 @@ def lost(name: str, text: str) -> Iterator[str]:
 def _home(name: str) -> str:
     """The room that a bare file name is looked for in: services/hmas/<room>, loadgen/hmas_loadgen, ..."""
     parts = Path(name).parts
-    return "/".join(parts[: 3 if parts[0] == "services" else 2 if parts[0] == "loadgen" else 1])
+    return "/".join(parts[: 3 if parts[0] == "services" else 2 if parts[0] in ("loadgen", "lab") else 1])
 
 
 PAGES = [
     (name, text)
     for name, text in written(".md", ".py")
-    if name != "CHANGELOG.md" and not name.startswith("tests/docs/")  # history names what was
+    if name != "CHANGELOG.md" and not name.startswith(("tests/docs/", "docs/lab/"))  # history names what was
 ]
 
 
@@ -129,7 +141,7 @@ def test_every_command_runs() -> None:
 
 
 def test_what_notice_names_exists() -> None:
-    named = re.findall(r"^(services/\S+?),? ?(?:(\w+\.\w+))?$", (ROOT / "NOTICE").read_text(), re.MULTILINE)
+    named = re.findall(r"^(services/\S+?)(?:, (\w+\.\w+))?$", (ROOT / "NOTICE").read_text(), re.MULTILINE)
     folder = [path.rsplit("/", 1)[0] for path, _ in named]
     wanted = [path for path, _ in named] + [f"{at}/{more}" for at, (_, more) in zip(folder, named, strict=True) if more]
     assert [path for path in wanted if not exists(path)] == []

@@ -20,6 +20,7 @@ def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.long
 def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     done = build(ROOT, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -30,6 +31,7 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     assert 'src="results/figures/h100.svg"' in pages[Path("index.html")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "link"), [("README.md", "docs/nowhere.md"), ("docs/attach.md", "engines.md#no-such-heading")]
 )

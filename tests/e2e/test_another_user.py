@@ -152,11 +152,13 @@ def local_names() -> list[str]:
 
 @pytest.fixture(scope="module")
 def told(mesh: Any) -> list[dict[str, Any]]:
+    from hmas.contracts.registry import WIRE_VERSION
     from hmas.wire.v1 import execution_pb2 as pb
 
     hellos = []
     for nonce in (b"n" * 16, b""):
-        frame = pb.GatewayFrame(hello=pb.Hello(sender="stranger", incarnation="1", wire_version=2, nonce=nonce))
+        hello = pb.Hello(sender="stranger", incarnation="1", wire_version=WIRE_VERSION, nonce=nonce)
+        frame = pb.GatewayFrame(hello=hello)
         frame.ops.add().synced.SetInParent()
         framed = frame.SerializeToString()
         hellos.append((len(framed).to_bytes(4) + framed).hex())

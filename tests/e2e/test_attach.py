@@ -54,6 +54,7 @@ async def test_engines_of_two_models_one_of_them_late(tmp_path: Path, start_mesh
             assert f"{late} serves third" in mesh.output.read_text()
 
 
+@pytest.mark.long
 async def test_an_engine_may_come_after_a_mesh_that_knows_its_model(tmp_path: Path, start_mesh: Any) -> None:
     port = free_port()
     with (
@@ -67,6 +68,7 @@ async def test_an_engine_may_come_after_a_mesh_that_knows_its_model(tmp_path: Pa
         assert ask(mesh, "qwen") == "qwen"
 
 
+@pytest.mark.long
 async def test_a_mesh_that_must_ask_for_the_model_waits(tmp_path: Path) -> None:
     port = free_port()
     for served in (False, True):

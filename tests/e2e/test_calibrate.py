@@ -27,6 +27,7 @@ def calibrate(url: str, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.long
 async def test_costs_and_limits_are_found(tmp_path: Path) -> None:
     (tmp_path / "profiles.yaml").write_text(yaml.safe_dump(PROFILE))
     port, out = free_port(), tmp_path / "calibrated.yaml"

@@ -49,6 +49,7 @@ async def test_engines_come_and_go_under_load_and_nothing_is_lost(tmp_path: Path
     assert set(load.ends) == {"finished"}, (load.ends, load.details)
 
 
+@pytest.mark.long
 async def test_an_entry_that_changes_under_its_name_counts_at_once(tmp_path: Path, start_mesh: Any) -> None:
     with farm_in(tmp_path) as farm:
         first, second = farm.start(2)

@@ -73,6 +73,7 @@ async def test_terms_and_limits(path: str, limited: tuple[Any, dict[str, str]]) 
     assert metric(page, "hmas_gateway_usage_requests_total", tenant=tenant) == 3  # a refused one, too
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PATHS)
 def test_tags(path: str, limited: tuple[Any, dict[str, str]]) -> None:
     """No request waits for them: where the machine is busy, those of a later one come in time."""

@@ -13,7 +13,7 @@ import pytest
 from hmas_loadgen.output import load_run
 from tests.conftest import HMAS, OPS_HEADERS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tests.conftest import eventually
 from tests.engine_farm import is_healthy
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, learn_promises
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120), pytest.mark.long]
 LOOPS = Loops(seed=5, model="emulated", stages=3, pause_s=0.01, answer=(4, 8))
 BLOCK = 16
 

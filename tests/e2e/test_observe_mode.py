@@ -13,7 +13,7 @@ from tests.chaos.hurt import metric
 from tests.chaos.load import Load
 from tests.conftest import eventually
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 ONE_AT_A_TIME = {"HMAS_STATIC_N_RUN": "1", "HMAS_TUPLE_VALID_FOR_S": "1"}
 
 

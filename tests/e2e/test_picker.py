@@ -27,7 +27,7 @@ from tests.conftest import HMAS, eventually
 from tests.e2e.test_tenants import make_key
 from tests.engine_farm import EngineFarm, farm_in, is_healthy
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 N_RUN = 4
 PATH = "/v1/chat/completions"
 SERVING = health_pb2.HealthCheckResponse.SERVING

@@ -18,7 +18,7 @@ from tests.chaos.load import Load
 from tests.conftest import eventually
 from tests.engine_farm import is_healthy
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 STEPS_S = {"quick": 0.02, "slow": 0.2}
 TTFT_MS, TPOT_MS = 4000, 100  # between the two
 SECONDS, RATE, TOKENS = 20.0, 10.0, 40  # the quick one serves a request in less than a second, the slow one in 8

@@ -1,5 +1,5 @@
 """A running mesh changes its topology by itself when the traffic turns, and says who proposed it, what was predicted
-and what came; and a mesh that asks its own model for proposals goes on where that answers in no words."""
+and what came."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import HMAS
 from tests.e2e.audits import Audits
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.long]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def adaptive(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
     """A mesh that begins with arrival order, as one would that an operator left so."""
     env = {
         "HMAS_META_PERIOD_S": "5", "HMAS_MIN_DWELL_S": "5", "HMAS_REHEARSE": "on", "HMAS_USUAL_TOPOLOGY": "fcfs",
-        "HMAS_SELECTOR": "bandit", "HMAS_REHEARSAL_WINDOW_S": "200", "HMAS_REHEARSAL_CPU_SHARE": "1",
+        "HMAS_REHEARSAL_WINDOW_S": "200", "HMAS_REHEARSAL_CPU_SHARE": "1",
     }  # fmt: skip
     with start_mesh(tmp_path / "mesh", "--replay", env=env) as mesh:
         yield mesh
@@ -57,7 +57,7 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
         try:
             switch = await audits.wait(300.0, lambda r: r.kind == "decided" and r.predicted_gain is not None)
             assert switch is not None, [(r.kind, r.decision, r.reason) for r in audits.found]
-            assert (switch.selector, switch.decision != "fcfs") == ("bandit", True)
+            assert (switch.selector, switch.decision != "fcfs") == ("rules", True)
             assert (switch.predicted_gain or 0.0) > 0.01
             assert "points predicted" in switch.reason
 
@@ -83,32 +83,3 @@ async def test_the_topology_changes_when_the_traffic_turns_and_everyone_says_why
         finally:
             busy.terminate()
             busy.wait()
-
-
-@pytest.fixture
-def asking_itself(tmp_path: Path, start_mesh: Any) -> Iterator[Any]:
-    env = {
-        "HMAS_META_PERIOD_S": "2", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "rules,llm",
-        "HMAS_LLM_TIMEOUT_S": "5", "HMAS_LLM_TOKENS_PER_MINUTE": "2000",
-    }  # fmt: skip
-    with start_mesh(tmp_path / "mesh", "--llm-url", "self", env=env) as mesh:
-        yield mesh
-
-
-async def test_a_mesh_asks_its_own_model_and_goes_on_without_a_useful_answer(asking_itself: Any) -> None:
-    """The emulated engines answer in no words. The question is a request of the mesh like any other."""
-    mesh = asking_itself
-    async with Audits() as audits:
-        await audits.listen(mesh)
-        useless = await audits.wait(90.0, lambda r: r.kind == "rejected" and r.selector == "llm")
-        assert useless is not None
-        spent = await audits.wait(60.0, lambda r: "tokens of this minute are spent" in r.reason)
-        assert spent is not None, [r.reason for r in audits.found]
-        asked = [r for r in audits.found if r.selector == "llm" and "HTTP" in r.reason]
-        assert not asked, asked
-        async with openai.AsyncOpenAI(base_url=f"{mesh.url}/v1", api_key="x", max_retries=0, timeout=60) as client:
-            await client.chat.completions.create(
-                model="emulated", messages=[{"role": "user", "content": "hi"}], max_tokens=3
-            )
-    log = (mesh.directory / "logs" / "meta.log").read_text()
-    assert log.count("llm_not_useful") == 1

@@ -1,6 +1,8 @@
 """Keys, limits and hot reload, on a mesh with a tenants file made by `hmas keys`."""
 
 import csv
+import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,8 +30,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
 
     directory = tmp_path_factory.mktemp("guarded")
     file = directory / "tenants.yaml"
-    file.write_text("tenants:\n  chat:\n    weight: 2\n  slow:\n    requests_per_min: 2\n")
-    keys = {tenant: make_key(HMAS, tenant, file)[0] for tenant in ("chat", "slow")}
+    file.write_text(
+        "tenants:\n  chat:\n    weight: 2\n  slow:\n    requests_per_min: 2\n  strict:\n    on_miss: refuse\n"
+    )
+    keys = {tenant: make_key(HMAS, tenant, file)[0] for tenant in ("chat", "slow", "strict")}
     assert keys["chat"] not in file.read_text()
     env = {"HMAS_END_REVOKED": "true"}
     with start_mesh(directory / "mesh", "--tenants", str(file), "--emulated", "1", "--replay", env=env) as running:
@@ -58,6 +62,21 @@ def test_the_request_rate_is_bounded_with_an_honest_retry_after(guarded: Any) ->
     assert len(refused) >= 2
     assert 1 <= int(refused[0].headers["retry-after"]) <= 60
     assert refused[0].headers["x-hmas-reason"] == "tenant_request_rate"
+
+
+def test_a_ttlt_that_an_idle_engine_cannot_keep_is_refused_with_the_time_that_it_takes(guarded: Any) -> None:
+    mesh, keys, _ = guarded
+    assert post(mesh, keys["strict"], **{"x-slo-ttlt-ms": "60000"}).status_code == 200
+    assert post(mesh, keys["chat"], **{"x-slo-ttlt-ms": "1"}).status_code == 200, "this tenant takes a late answer"
+    answer = post(mesh, keys["strict"], **{"x-slo-ttlt-ms": "1", "x-request-id": "hopeless"})
+    assert (answer.status_code, answer.headers["x-hmas-reason"]) == (429, "slo_unreachable")
+    assert answer.headers["x-should-retry"] == "false"
+    assert "retry-after" not in answer.headers
+    message = answer.json()["error"]["message"]
+    told = re.search(r"would come (\S+) s after .* is due after 0.001 s\. Ask for a TTLT of at least (\S+) s", message)
+    assert told is not None, message
+    assert 0.0 < float(told[2]) <= float(told[1]) < 30.0
+    assert json.loads(mesh.hmas("why", "hopeless", "--json").stdout)["message"] == message
 
 
 def test_keys_are_revoked_and_a_wrong_file_is_ignored_while_running(guarded: Any) -> None:

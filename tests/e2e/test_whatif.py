@@ -19,7 +19,7 @@ from hmas.wire.subjects import AUDIT
 from tests.conftest import HMAS
 from tests.e2e.test_meta_llm import ScriptedLlm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(560), pytest.mark.long]
 
 ALL = ("--last", "30m")
 CALIBRATED = Path(__file__).parents[2] / "docs/results/own-engines.yaml"  # written by `hmas calibrate`
@@ -86,7 +86,7 @@ async def test_a_mesh_rehearses_tells_and_remembers(rehearsing: Any, tmp_path: P
     before = exported(mesh, tmp_path / "past.jsonl")
     assert len(before) > 200
     head = json.loads(before[0])
-    assert (head["facts"]["engines"], head["in_force"]["topology"]) == (2, "max_on_time")
+    assert (len(head["facts"]["engines"]), head["in_force"]["topology"]) == (2, "max_on_time")
     assert all(set(json.loads(line)) <= set(FIELDS) for line in before[1:])
 
     live = mesh.hmas("whatif", *ALL, "--topology", "fcfs", timeout=300)
@@ -127,7 +127,7 @@ async def test_a_mesh_rehearses_tells_and_remembers(rehearsing: Any, tmp_path: P
 
 def test_wrong_options_are_told(rehearsing: Any) -> None:
     for args, told in (
-        (("--last", "soon"), "no duration"),
+        (("--last", "soon"), "not a duration"),
         (("--topology", "bogosort"), "not a topology"),
         (("--engines", "-9"), "at least one must stay"),
         (("--slo", "nobody:ttft=5"), "no request was of"),

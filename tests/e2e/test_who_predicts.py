@@ -96,6 +96,7 @@ async def test_catboost_does_for_the_engines_that_the_mesh_brings(tmp_path: Path
     assert max(prefill, tpot) < 0.7  # a factor of two
 
 
+@pytest.mark.long
 async def test_catboost_does_for_an_engine_whose_card_is_named(tmp_path: Path, start_mesh: Any) -> None:
     with engine("llama3.1-8b-rtx4090x1") as url:
         await eventually(lambda: healthy(url))
@@ -103,6 +104,7 @@ async def test_catboost_does_for_an_engine_whose_card_is_named(tmp_path: Path, s
             assert (await shares(mesh, "chat")).get("catboost", 0.0) >= 0.95
 
 
+@pytest.mark.long
 async def test_without_a_known_card_the_physical_term_does_and_is_corrected(tmp_path: Path, start_mesh: Any) -> None:
     with engine("llama3.1-8b-rtx4090x1") as url:
         await eventually(lambda: healthy(url))

@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmas.contracts.registry import COMPLETIONS_PATH
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.api import ApiReader, Generation, UrgencyTerms
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, Allowance, TokenDeadline, TokenDeadlines
 from hmas.engine.core.output_length import OutputLength
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
+from hmas.engine.core.profile import EngineLimits, EngineProfile, builtin_profile
 from hmas.engine.core.sequence import EngineRequest
 from tests.conftest import examples
 
@@ -102,15 +103,6 @@ def test_allowance(slacks: list[tuple[float, float]], seconds: float, tokens: fl
     for slack_s, tpot_s in slacks:
         deadlines.remove(tpot_s, now_s + slack_s - ended * tpot_s)
     assert deadlines.allowance(now_s, ended, BARE_S, LEAST_S) == Allowance()
-
-
-@given(st.floats(0.0, 10.0), st.integers(0, 50_000), st.sampled_from([0.0, 1e-4]), st.sampled_from([0.0, 2e-9]))
-def test_prefill_within_is_the_inverse_of_the_cost(seconds: float, context: int, c_p_s: float, c_pp_s: float) -> None:
-    cost = StepCostModel(0.01, c_p_s, 0.0, 0.0, c_pp_s)
-    tokens = cost.prefill_within(seconds, context)
-    if tokens < inf:
-        spent_s = cost.c_p_s * tokens + cost.c_pp_s * tokens * (context + tokens / 2)
-        assert spent_s == pytest.approx(seconds, rel=1e-6, abs=1e-12)
 
 
 request = st.tuples(

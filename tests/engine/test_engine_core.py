@@ -2,8 +2,9 @@
 
 import pytest
 
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence
 
 COST = StepCostModel(c0_s=0.010, c_p_s=0.001, c_d_s=0.002, c_k_s=0.0001, c_pp_s=0.00001)
@@ -221,6 +222,24 @@ def test_decode_budget_lets_sequences_take_turns() -> None:
     assert [core.generated(name) for name in "abcd"] == [3, 3, 3, 3]
     core.set_limits()
     assert sorted(run_step(core)[2]) == ["a", "b", "c", "d"]
+
+
+def test_a_preempted_sequence_leaves_its_turn_to_a_stalled_one() -> None:
+    core = EngineCore(profile())
+    core.set_limits(b_token=1)
+    core.add(EngineRequest("a", 8, 15))
+    core.add(EngineRequest("b", 1, 14))
+    plan = core.step_begin()
+    while plan is not None and not plan.preempted:
+        core.step_end()
+        plan = core.step_begin()
+    assert plan is not None  # it is b's turn, whose memory is short, and a is stalled
+    assert (plan.preempted, plan.decode_seqs, plan.admitted) == (["b"], 1, [])
+    before = core.generated("a")
+    assert core.step_end().tokens == ["a"]
+    assert core.generated("a") == before + 1
+    assert drain(core) == ["a", "b"]
+    assert core.kv.free == 8
 
 
 def test_refusals_are_values() -> None:

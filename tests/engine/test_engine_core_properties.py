@@ -7,9 +7,10 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import TokenDeadline
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from tests.conftest import examples
 
@@ -238,6 +239,7 @@ class EngineMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         plan = self.core.step_begin()
         self.in_flight = plan is not None
+        assert plan is not None or not self.core.running
         if plan is not None:
             assert plan.duration_s >= COST.c0_s
             assert plan.prefill_tokens + plan.decode_seqs <= 6

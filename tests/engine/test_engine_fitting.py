@@ -5,7 +5,7 @@ from dataclasses import astuple
 import numpy as np
 import pytest
 
-from hmas.engine.core.profile import StepCostModel
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.fitting import Observation, fit_cost
 
 TRUE = StepCostModel(c0_s=0.012, c_p_s=5e-5, c_d_s=8e-5, c_k_s=4e-8, c_pp_s=2e-9)

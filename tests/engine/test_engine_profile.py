@@ -98,7 +98,7 @@ def test_drawn_lengths_repeat_and_follow_the_median() -> None:
 
 def test_trace_hashes_expand_to_blocks() -> None:
     assert expand_prefix_hashes((3, 5), 512, 256) == (6, 7, 10, 11)
-    with pytest.raises(ValueError, match="no multiple"):
+    with pytest.raises(ValueError, match="not a multiple"):
         expand_prefix_hashes((1,), 512, 48)
 
 
@@ -124,6 +124,10 @@ def test_readers_turn_measurements_into_work(tmp_path: Path) -> None:
         "precision": "fp8",
         "mode": "agg",
         "tp_size": "1.0",
+        "attention_dp_size": "",
+        "moe_ep_size": "1",
+        "pp_size": "",
+        "measured": "2026-01-01",
     }
     loop = key | {"isl": 100, "osl": 10, "silicon_concurrency": 11, "silicon_tpot_ms": 20, "silicon_ttft_ms": 9}
     too_many = loop | {"silicon_concurrency": 100}

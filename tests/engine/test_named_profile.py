@@ -7,9 +7,9 @@ import yaml
 from typer.testing import CliRunner
 
 from hmas.engine.named import named_profile
-from hmas.sim.cells import Cell
-from hmas.sim.cli import app
-from hmas.sim.sources import WorkloadSpec
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.cli import app
+from hmas_lab.sim.sources import WorkloadSpec
 
 MINE = {"mine": {"cost": {"c0_s": 0.01, "c_p_s": 1e-4, "c_d_s": 1e-3, "c_k_s": 0.0}, "limits": {"max_num_seqs": 8}}}
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import openai
 
-from hmas.mesh.client import bus_of, connected
+from hmas.mesh.client import bus_of
 from hmas.mesh.state import read_state
-from hmas.mesh.why import timeline_of
+from hmas.operator.client import connected
+from hmas.operator.why import timeline_of
 from hmas_loadgen.words import WORDS
 from tests.engines.engine_server import MODEL
 from tests.engines.through_the_mesh import PATIENCE_S

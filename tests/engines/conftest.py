@@ -13,12 +13,17 @@ from tests.engines.vllm_server import VllmServer
 
 
 @contextmanager
-def started(server: VllmServer | SglangServer) -> Iterator[None]:
+def started(*servers: VllmServer | SglangServer) -> Iterator[None]:
+    """All at the same time, because a start takes long and keeps one core busy."""
     try:
-        server.start()
+        for server in servers:
+            server.launch()
+        for server in servers:
+            server.wait_healthy()
         yield
     finally:
-        server.kill()
+        for server in servers:
+            server.kill()
 
 
 @pytest.fixture(scope="session")

@@ -39,10 +39,18 @@ class EngineServer:
 
     def start(self) -> None:
         """Until it is healthy. RuntimeError with the end of its log."""
+        self.launch()
+        self.wait_healthy()
+
+    def launch(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(), env=self.env(), stdout=log, stderr=log, start_new_session=True
             )
+
+    def wait_healthy(self) -> None:
+        """RuntimeError with the end of its log."""
+        assert self._process is not None
         deadline_s = time.monotonic() + START_TIMEOUT_S
         while not self.healthy():
             if self._process.poll() is not None or time.monotonic() > deadline_s:

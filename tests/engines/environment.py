@@ -55,7 +55,7 @@ class EngineEnvironment:
 
     def env(self, version: str = VERSION) -> dict[str, str]:
         """What vLLM needs to run small and quiet on a shared CPU, with our plug-in importable."""
-        ours = [str(ROOT / "services"), str(ROOT / "loadgen"), str(ROOT)]
+        ours = [str(ROOT / "services"), str(ROOT / "loadgen"), str(ROOT / "lab"), str(ROOT)]
         paths = ours if version == VERSION else [str(self.folder / f"vllm-{version}"), *ours]
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG", "TMPDIR")}
         return keep | {

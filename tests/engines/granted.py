@@ -11,11 +11,13 @@ import orjson
 
 from hmas.contracts.execution import Ended, FirstToken, Grant, Timeline
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import CHAT_PATH
 from hmas.gateway.engines.body import run_body
 from hmas.gateway.engines.engines import EngineClient
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
 from hmas.gateway.engines.target import EngineTarget
+from hmas.gateway.openai.forms import FORMS
 from hmas.runtime.http1 import PoolConfig
 from hmas.worker.adapters.base import EngineEvent
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
@@ -38,7 +40,7 @@ class Granted:
         self.data = bytearray()
         self.end: ReplyEnd | None = None
         self.then = then
-        self.run = StreamedRun(name, number, rig, self.data.extend, strip_usage=True)
+        self.run = StreamedRun(name, number, rig, self.data.extend, strip_usage=True, form=FORMS[CHAT_PATH])
 
     @property
     def tokens(self) -> int:

@@ -3,7 +3,6 @@ mesh, and by a balancer that sends each call to the engine with the fewest calls
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -13,6 +12,7 @@ import openai
 import pytest
 
 from tests.engines.agent_loops import Call, Loops, client_of, jobs, word_tokens
+from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment
 from tests.engines.figures import note
@@ -39,20 +39,16 @@ def engines(
 ) -> Iterator[dict[str, list[VllmServer]]]:
     """By model."""
     model = environment.sized_model(*SIZE)
-    with ExitStack() as stack:
-        made: dict[str, list[VllmServer]] = {}
-        for name in MODELS:
-            flags = (
-                "--served-model-name", name, "--enable-prefix-caching", "--enable-prompt-tokens-details",
-                "--block-size", str(BLOCK), "--num-gpu-blocks-override", str(BLOCKS), "--max-model-len", str(CONTEXT),
-                "--max-num-seqs", "16",
-            )  # fmt: skip
-            for number in range(ENGINES):
-                folder = tmp_path_factory.mktemp(f"{name}-{number}")
-                server = _Engine(environment, folder, *flags, model=model)
-                stack.callback(server.kill)
-                server.start()
-                made.setdefault(name, []).append(server)
+    made: dict[str, list[VllmServer]] = {}
+    for name in MODELS:
+        flags = (
+            "--served-model-name", name, "--enable-prefix-caching", "--enable-prompt-tokens-details",
+            "--block-size", str(BLOCK), "--num-gpu-blocks-override", str(BLOCKS), "--max-model-len", str(CONTEXT),
+            "--max-num-seqs", "16",
+        )  # fmt: skip
+        folders = [tmp_path_factory.mktemp(f"{name}-{number}") for number in range(ENGINES)]
+        made[name] = [_Engine(environment, folder, *flags, model=model) for folder in folders]
+    with started(*(server for servers in made.values() for server in servers)):
         yield made
 
 

@@ -85,7 +85,7 @@ class Tuning:
         self._python, self._env = environment.python, environment.tuning_env()
 
     def __call__(self, out: Path, *options: str, fails: bool = False) -> str:
-        start = "from hmas.perception.cli import train; train()"
+        start = "from hmas_lab.perception.cli import train; train()"
         command = [str(self._python), "-c", start, "generative", "--out", str(out), "--threads", "1", *options]
         done = subprocess.run(command, env=self._env, capture_output=True, text=True, timeout=2 * GOAL_S)
         assert (done.returncode != 0) == fails, done.stderr[-3000:]

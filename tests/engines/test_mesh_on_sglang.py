@@ -103,31 +103,31 @@ async def test_order_follows_the_topology(sglang: SglangServer, tmp_path: Path, 
     with start_mesh(tmp_path, *options) as mesh:
         await reached(lambda: sglang.cap == 1)
         async with client_of(mesh) as client:
-            assert await _order(mesh, sglang, client, "priority") == [1, 2, 4, 5, 6, 7]
+            assert await _order(mesh, sglang, client, "edf") == [1, 2, 4, 5, 6, 7]
             assert await _order(mesh, sglang, client, "fcfs") == [5, 1, 4, 7, 2, 6]
     await reached(lambda: sglang.cap == SLOTS)  # its own bound again, when the mesh is gone
 
 
 async def _order(mesh: Any, sglang: SglangServer, client: openai.AsyncOpenAI, topology: str) -> list[int]:
-    """The priorities of six requests, in the order of their ends; they arrived behind another one, one by one."""
+    """The numbers of six requests, by which they are due, in the order of their ends; they arrived one by one."""
     pinned = await asyncio.to_thread(mesh.hmas, "pin", topology)
     assert pinned.returncode == 0, pinned.stderr
     await reached(lambda: worker_metric(mesh, f'hmas_worker_topology{{topology="{topology}"}}') == 1)
     ended: list[int] = []
 
-    async def serve(priority: int, tokens: int) -> None:
-        async for _ in stream(client, f"priority {priority}", tokens, priority=priority):
+    async def serve(due: int, tokens: int) -> None:
+        async for _ in stream(client, f"due {due}", tokens, ttlt_s=600 + 100 * due):
             pass
-        ended.append(priority)
+        ended.append(due)
 
     def queued() -> int:
         return int(worker_metric(mesh, "hmas_worker_queued_requests")) + sglang.waiting
 
-    blocker = asyncio.create_task(serve(-1000, LONG))
+    blocker = asyncio.create_task(serve(0, LONG))
     await reached(lambda: sglang.running == 1)
     tasks = []
-    for number, priority in enumerate((5, 1, 4, 7, 2, 6), 1):
-        tasks.append(asyncio.create_task(serve(priority, 20)))
+    for number, due in enumerate((5, 1, 4, 7, 2, 6), 1):
+        tasks.append(asyncio.create_task(serve(due, 20)))
         await reached(lambda n=number: queued() == n)  # type: ignore[misc]
     assert not blocker.done(), "all of them must wait behind it"
     blocker.cancel()

@@ -132,7 +132,7 @@ async def test_a_disconnect_frees_the_engine_within_a_second(engine: VllmServer,
     assert engine.metric(generated) - before < TOKENS_A_SECOND
 
 
-@pytest.mark.parametrize("topology", ["priority", "fcfs"])
+@pytest.mark.parametrize("topology", ["edf", "fcfs"])
 async def test_order_follows_the_topology(
     mesh: Any, engine: VllmServer, client: openai.AsyncOpenAI, topology: str
 ) -> None:
@@ -141,24 +141,24 @@ async def test_order_follows_the_topology(
     assert pinned.returncode == 0, pinned.stderr
     await reached(lambda: worker_metric(mesh, f'hmas_worker_topology{{topology="{topology}"}}') == 1)
 
-    async def serve(words: int, priority: int, tokens: int) -> None:
-        async for _ in stream(client, " ".join(["the"] * words), tokens, priority=priority):
+    async def serve(words: int, due: int, tokens: int) -> None:
+        async for _ in stream(client, " ".join(["the"] * words), tokens, ttlt_s=600 + 100 * due):
             pass
 
     before = len(engine.scheduled())
-    blocker = asyncio.create_task(serve(1, -1000, LONG))
+    blocker = asyncio.create_task(serve(1, 0, LONG))
     await reached(lambda: engine.running == SLOTS)
     # The engine knows a request of the mesh by the length of its prompt.
-    priorities = {100 + n: (n * 7) % 12 for n in range(12)}
+    due = {100 + n: (n * 7) % 12 for n in range(12)}
     tasks = []
-    for number, (words, priority) in enumerate(priorities.items(), 1):
-        tasks.append(asyncio.create_task(serve(words, priority, 20)))
+    for number, (words, place) in enumerate(due.items(), 1):
+        tasks.append(asyncio.create_task(serve(words, place, 20)))
         await reached(lambda count=number: queued(mesh, engine) == count)  # type: ignore[misc]
     assert not blocker.done(), "all of them must wait behind it"
     blocker.cancel()
     await asyncio.gather(*tasks)
     started = [line["prompt"] for line in engine.scheduled()[before:] if line["prompt"] >= 100]
-    wanted = sorted(priorities, key=lambda words: priorities[words]) if topology == "priority" else list(priorities)
+    wanted = sorted(due, key=lambda words: due[words]) if topology == "edf" else list(due)
     assert [tokens - min(started) + 100 for tokens in started] == wanted
 
 

@@ -1,4 +1,4 @@
-"""The meta controller asks the model of a real vLLM, by the mesh's own API, within its JSON schema: a model of random
+"""The meta controller asks the model of a real vLLM within its JSON schema: a model of random
 weights answers with something that parses, and what it proposes is rehearsed."""
 
 import asyncio
@@ -18,10 +18,10 @@ from hmas.meta.agent.config import MetaConfig, RehearsalConfig
 from hmas.meta.agent.selectors.llm import NOTHING, RESPONSE_SCHEMA, Rejection, build_messages, parse_answer
 from hmas.meta.agent.selectors.selector import Choice
 from hmas.meta.llm_client import MAX_ANSWER_TOKENS
-from hmas.sim import scripted_llm
-from hmas.sim.mesh import MeshSim
-from hmas.sim.rehearsal import of_blocks
-from hmas.sim.systems import NOISY
+from hmas.sim.past.rehearsal import of_blocks
+from hmas.sim.processes.mesh import MeshSim
+from hmas.sim.scripted_llm import SimulatedModel
+from hmas_lab.sim.systems import NOISY
 from tests.e2e.audits import Audits
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
@@ -49,8 +49,9 @@ def engine(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def mesh(engine: VllmServer, tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]) -> Iterator[Any]:
     env = {"HMAS_META_PERIOD_S": "5", "HMAS_MIN_DWELL_S": "0", "HMAS_REHEARSE": "on", "HMAS_SELECTOR": "llm",
-           "HMAS_LLM_TIMEOUT_S": "60", "HMAS_LLM_TOKENS_PER_MINUTE": "100000"}  # fmt: skip
-    args = ("--engine", engine.url, "--max-num-seqs", "8", "--llm-url", "self")
+           "HMAS_LLM_TIMEOUT_S": "60"}  # fmt: skip
+    llm = ("--llm-url", f"{engine.url}/v1", "--llm-model", MODEL)
+    args = ("--engine", engine.url, "--max-num-seqs", "8", *llm)
     with start_mesh(tmp_path_factory.mktemp("mesh"), *args, env=env) as running:
         yield running
 
@@ -78,14 +79,14 @@ async def test_each_answer_of_a_model_of_random_weights_parses_and_is_rehearsed(
     assert not bad, bad
     print(json.dumps([getattr(each, "topology", None) for each in parsed]))
 
-    rehearsed = rehearsed_in_a_mesh(answers, monkeypatch)
+    rehearsed = rehearsed_in_a_mesh(answers)
     usual = INITIAL_TOPOLOGY, Hints()
     proposed = {(each.topology, each.hints) for each in parsed if isinstance(each, Choice) and not each.bypass}
     assert proposed - {usual}
     assert rehearsed >= proposed - {usual}
 
 
-async def test_the_controller_of_the_running_mesh_reads_the_answers_of_its_own_model(mesh: Any) -> None:
+async def test_the_controller_of_the_running_mesh_reads_the_answers_of_a_real_model(mesh: Any) -> None:
     """What it does with them is told: this model proposes much the same each time, often the bypass, which no proposer
     is given."""
     async with Audits() as audits:
@@ -107,11 +108,10 @@ def of_the_model(audits: Audits) -> list[AuditRecord]:
     return [r for r in audits.found if r.selector == "llm"]
 
 
-def rehearsed_in_a_mesh(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, Hints]]:
+def rehearsed_in_a_mesh(answers: list[str]) -> set[tuple[str, Hints]]:
     """Gives the answers to a simulated mesh, one every few seconds, and returns what was rehearsed of them."""
     told = cycle(answers)
     rehearsed: set[tuple[str, Hints]] = set()
-    monkeypatch.setattr(scripted_llm, "answer", lambda ask: next(told))
 
     def rehearse(effect: Rehearse, blocks: Iterable[PastBlock]) -> RehearsalAnswered:
         answered = of_blocks(effect, blocks)
@@ -123,5 +123,6 @@ def rehearsed_in_a_mesh(answers: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     rehearsing = RehearsalConfig(enabled=True, window_s=10.0, cpu_share=1.0)
     meta = MetaConfig(selector="llm", decide_every_s=5.0, min_dwell_s=0.0, rehearsal=rehearsing)
     workload = random_workload(3, 20.0, 10.0 * (len(answers) + 6))
-    MeshSim(replace(NOISY, meta_config=meta), SMALL, 2, workload, 3, rehearsal=rehearse).run()
+    setup = replace(NOISY, meta_config=meta, language_model=SimulatedModel(lambda ask: next(told)))
+    MeshSim(setup, SMALL, 2, workload, 3, rehearsal=rehearse).run()
     return rehearsed

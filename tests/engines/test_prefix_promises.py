@@ -54,7 +54,7 @@ class _Publishing(_Engine):
 @pytest.fixture(scope="module")
 def engines(environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[VllmServer]]:
     first, second = (_Engine(environment, tmp_path_factory.mktemp(name), *FLAGS) for name in ("one", "two"))
-    with started(first), started(second):
+    with started(first, second):
         yield [first, second]
 
 

@@ -29,7 +29,7 @@ async def rig(sglang: SglangServer) -> AsyncIterator[Rig]:
 async def test_it_tells_its_bounds_itself(sglang: SglangServer) -> None:
     async with rig_on(sglang, max_num_seqs=1000) as rig:  # what an operator says in error
         info = (await rig.event(EngineWentUp)).info
-    assert (info.kind, info.max_num_seqs, info.kv_capacity_tokens, info.block_size) == ("sglang", SLOTS, 65_536, 1)
+    assert (info.dialect, info.max_num_seqs, info.kv_capacity_tokens, info.block_size) == ("sglang", SLOTS, 65_536, 1)
     assert info.max_model_len == 16_384
 
 

@@ -22,9 +22,9 @@ from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.token_scale import TokenScale
 from hmas.meta.settings import MetaSettings
 from hmas.perception.settings import PerceptionSettings
-from hmas.perception.training.corpus import prompt_files
 from hmas.statera.settings import StateraSettings
 from hmas.worker.settings import WorkerSettings
+from hmas_lab.perception.training.corpus import prompt_files
 from tests.engines.environment import EngineEnvironment
 
 pytestmark = [

@@ -40,7 +40,7 @@ async def rig(plain: VllmServer) -> AsyncIterator[Rig]:
 async def test_it_tells_its_bounds_itself(plain: VllmServer) -> None:
     async with rig_on(plain) as rig:
         info = (await rig.event(EngineWentUp)).info
-    assert (info.kind, info.max_model_len, info.kv_capacity_tokens) == ("vllm", CONTEXT, plain.cache_tokens)
+    assert (info.dialect, info.max_model_len, info.kv_capacity_tokens) == ("vllm", CONTEXT, plain.cache_tokens)
 
 
 async def test_it_answers_nobody_without_its_key(plain: VllmServer) -> None:

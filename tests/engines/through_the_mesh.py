@@ -15,10 +15,14 @@ from tests.engines.engine_server import MODEL, EngineServer
 PATIENCE_S = 240.0  # for what takes a second on an idle machine
 
 
-async def stream(client: openai.AsyncOpenAI, prompt: str, tokens: int, **more: Any) -> AsyncGenerator[str, None]:
+async def stream(
+    client: openai.AsyncOpenAI, prompt: str, tokens: int, *, ttlt_s: int = 0, **more: Any
+) -> AsyncGenerator[str, None]:
+    """`ttlt_s`: the TTLT that the request states; 0: none."""
     chunks = await client.completions.create(
-        model=MODEL, prompt=prompt, max_tokens=tokens, stream=True, extra_body={"ignore_eos": True, **more}
-    )
+        model=MODEL, prompt=prompt, max_tokens=tokens, stream=True, extra_body={"ignore_eos": True, **more},
+        extra_headers={"x-slo-ttlt-ms": f"{1000 * ttlt_s}"} if ttlt_s else {},
+    )  # fmt: skip
     async for chunk in chunks:
         yield chunk.choices[0].text
 

@@ -2,13 +2,22 @@
 
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 
 import pytest
 
 from experiments import admission
-from experiments.admission import SCENARIOS, WAITS_S, Advice, Followed, Refused, measure
-from experiments.report.admission import write_page
+from experiments.admission import (
+    SCENARIOS,
+    STUDY,
+    WAITS_S,
+    Advice,
+    Followed,
+    Refused,
+    advice_of,
+    measure,
+    page_of,
+)
+from experiments.pages.template import render
 
 CAPACITY_RPS = 12.5  # of the scenario's one engine
 
@@ -40,7 +49,7 @@ def test_who_follows_advice_counts_until_it_leads_somewhere() -> None:
     )
 
 
-def test_the_page_says_what_was_met_and_what_was_not_measured(tmp_path: Path) -> None:
+def test_the_page_says_what_was_met_and_what_was_not_measured() -> None:
     sample, followed = (Refused(4, 4), Refused(60, None)), (Followed(4, 4.0), Followed(9, 9.0), Followed(3, None))
     found = [
         Advice(
@@ -54,16 +63,16 @@ def test_the_page_says_what_was_met_and_what_was_not_measured(tmp_path: Path) ->
         ),
         Advice(scenario=SCENARIOS[1], offered=10, refused=0, sample=(), followed=(), others=(1.0, 1.0), outgrown=0.1),
     ]
-    write_page(found, CAPACITY_RPS, 1, tmp_path)
-    page = (tmp_path / "admission.md").read_text(encoding="utf-8")
+    page = render(STUDY.page, **page_of(found, CAPACITY_RPS, 1))
     assert "10.0 % (steady overload at 1.3 λ*)" in page
     assert "| 3 of 10 | 3 | 0% | met | 67% | 4 | 0.900 / 0.800 | 2 | 0% | met | 0% | 50% |" in page
     assert "not measured" in page
 
 
+@pytest.mark.long
 def test_after_a_burst_who_comes_back_when_told_to_is_on_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "WAITS_S", (1, 20))
     short = replace(SCENARIOS[1], duration_s=90.0)
-    advice = measure(short, CAPACITY_RPS, (1,), 2, lambda line: None)
+    advice = advice_of(short, [measure(short, CAPACITY_RPS, 1, 2)])
     assert 0 < len(advice.sample) <= 2 < min(advice.refused, len(advice.followed))
     assert sum(f.met for f in advice.followed) > 0.8 * len(advice.followed)

@@ -4,9 +4,10 @@ import pytest
 
 from experiments.cognition.fence import PHASES, REQUESTS, WARM_UP, bucket_of, drifting
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import CorpusAnswer, Prompt
+from hmas_lab.perception.training.corpus import CorpusAnswer, Prompt
 
 
+@pytest.mark.long
 def test_the_fence_holds_its_level_on_a_drifting_stream() -> None:
     """Sources whose answers are four times as long as one another's: a fixed quantile would miss by far."""
     rng = random.Random(0)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("catboost")  # evaluation refits cost models
 
 from experiments.cognition.__main__ import kept_figures
-from experiments.cognition.page import LEFT_OUT_GOALS, missed, page, retrained, why_size, worth
+from experiments.cognition.page import LEFT_OUT_GOALS, missed, page, retrained, shortfalls, why_size, worth
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -27,8 +27,8 @@ def figures(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_page_names_each_goal_that_is_missed_and_no_other() -> None:
-    assert missed(figures()) == "Nothing that was asked for."
-    page = missed(figures(loso_gain_over_rules=0.1, latency={"rate": 250.0, "perception_share": 0.8}))
+    assert missed(shortfalls(figures())) == "Nothing that was asked for."
+    page = missed(shortfalls(figures(loso_gain_over_rules=0.1, latency={"rate": 250.0, "perception_share": 0.8})))
     assert "| Sources left out, accuracy above the rules | 15.0 % | 10.0 % |" in page
     assert "| Batched, requests/s | 600 | 250 | perception takes 80.0 % of it, its tokenizer 2.0 %" in page
     assert "Latency, mean" not in page
@@ -41,7 +41,7 @@ def test_the_reason_names_what_the_parts_reach_and_the_best_of_them_in_hindsight
         "b": {"prompts": 90, "network": 0.6, "rules": 0.2, "words": 0.1, "ours": 0.5},
         "few": {"prompts": 29, "network": 1.0, "rules": 1.0, "words": 1.0, "ours": 1.0},
     }
-    page = missed(figures(loso_all_nested=0.6, perception={"loso": sources}))
+    page = missed(shortfalls(figures(loso_all_nested=0.6, perception={"loso": sources})))
     assert "| Sources left out, all together | 86.0 % | 60.0 % |" in page
     assert "network alone 40.0 %, patterns 50.0 %, words 30.0 %, all together 60.0 %" in page
     assert "in hindsight 70.0 %" in page
@@ -50,14 +50,14 @@ def test_the_reason_names_what_the_parts_reach_and_the_best_of_them_in_hindsight
 def test_a_type_or_a_tenth_that_falls_short_is_named() -> None:
     task = {"ttft_mae_ms": 10.0, "by_type": {"QA": [60, 0.9], "Extraction": [61, 0.7]}}
     length = {"log_sd": 0.6, "log_by_true": [0.6, 0.0, -0.5]}
-    page = missed(figures(perception={"task": task, "length_model_unknown": length}))
+    page = missed(shortfalls(figures(perception={"task": task, "length_model_unknown": length})))
     assert "60 prompts or more: Extraction | 80.0 % | 70.0 % |" in page
     assert "| Mean log error of the shortest tenth | +0.55 | +0.60 |" in page
     assert "longest tenth" not in page
 
 
 def test_what_was_not_measured_is_not_called_missed() -> None:
-    assert missed(figures(loso_gain_over_rules=None)) == "Nothing that was asked for."
+    assert missed(shortfalls(figures(loso_gain_over_rules=None))) == "Nothing that was asked for."
 
 
 def test_figures_are_kept_only_of_the_same_artefacts(tmp_path: Path) -> None:
@@ -108,7 +108,9 @@ def test_the_page_can_be_written_from_what_is_published() -> None:
 
 def test_every_goal_of_the_predictions_is_named_when_it_is_missed() -> None:
     low = dict.fromkeys((name for name, *_ in LEFT_OUT_GOALS), 0.5)
-    page = missed(figures(**low, task_accuracy=0.9, ece=0.04, loso_network_alone=0.5, after50_decode_to_after800=1.2))
+    page = missed(
+        shortfalls(figures(**low, task_accuracy=0.9, ece=0.04, loso_network_alone=0.5, after50_decode_to_after800=1.2))
+    )
     assert page.count(", R² |") == len(LEFT_OUT_GOALS) == 6
     for name in ("Task accuracy on the test part", "Expected calibration error", "Sources left out, network alone"):
         assert f"| {name} |" in page
@@ -120,7 +122,7 @@ def test_lengths_far_from_what_was_predicted_are_named() -> None:
         "log_sd": 0.6, "log_by_true": [0.4, -0.4], "log_by_predicted": [0.1, -0.2], "coverage": 0.93,
         "coverage_by_predicted": [0.9, 0.84],
     }  # fmt: skip
-    page = missed(figures(perception={"length_model_unknown": length}))
+    page = missed(shortfalls(figures(perception={"length_model_unknown": length})))
     assert "| Mean log error of a fifth of the predicted lengths, the farthest from 0 | 0.15 | 0.20 |" in page
     assert "coverage, distance from 90 % | 2.0 % | 3.0 % |" in page
     assert "the farthest fifth of predicted lengths | 5.0 % | 6.0 % |" in page

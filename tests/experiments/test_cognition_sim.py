@@ -1,8 +1,8 @@
 from experiments.cognition.simulated import DURATION_S, MAX_TOKENS, with_tags, workload
 from hmas.contracts.request import TaskType
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import CorpusAnswer, Prompt
 from hmas.sim.estimators import Shipped
+from hmas_lab.perception.training.corpus import CorpusAnswer, Prompt
 
 PROMPTS = [
     Prompt(

@@ -11,8 +11,8 @@ from experiments.report.data_figures import (
     drift_of,
     intervals,
     out_of_order,
+    pages_of,
     rank_correlation,
-    write_pages,
 )
 from experiments.report.figure2a import by_chance, explained
 from hmas.contracts.request import TaskType
@@ -56,13 +56,14 @@ def test_the_type_with_a_lax_slo_and_short_answers_is_named() -> None:
     assert set(out_of_order()) == {TaskType.SUMMARIZATION}
 
 
+@pytest.mark.long
 def test_the_pages_tell_of_what_is_generated_where_no_trace_is_there(tmp_path: Path) -> None:
-    two, eleven, thirteen = write_pages(None, (1,), tmp_path)
-    assert "not measured" in two.read_text()
-    text = eleven.read_text()
+    two, eleven, thirteen = pages_of(None, (1,), tmp_path).values()
+    assert "not measured" in two
+    text = eleven
     assert text.count("not measured (the trace is not there)") == 3
     assert "| azure-like, generated, seed 1 | 1" in text
-    assert "SLOs of the task types" in thirteen.read_text()
+    assert "SLOs of the task types" in thirteen
     assert {p.name for p in (tmp_path / "figures").iterdir()} == {"figure11.svg", "figure13.svg"}
 
 

@@ -25,8 +25,16 @@ from experiments.day import (
     rows_of,
     summary_of,
 )
-from experiments.report.day import write_page
+from experiments.pages.template import render
+from experiments.report.day import STUDY, document_of, page_of
+from experiments.writer import put
 from hmas.engine.core.profile import builtin_profile
+
+
+def write_page(found: dict[DayCell, dict[str, Any]], judged: str | None, out: Path) -> list[Path]:
+    text = render(STUDY.page, **page_of(found, judged))
+    return put({"day.md": text, "day.json": document_of(found, judged)}, out, STUDY.name)
+
 
 NAMES = [regime.name for regime in REGIMES]
 BEST, OTHER = FIXED[0].value, FIXED[1].value
@@ -54,6 +62,7 @@ def test_there_are_nine_regimes_in_one_run_after_another() -> None:
     assert len({cell.key() for cell in cells}) == len(SEEDS) * len(VERSIONS) * (len(FIXED) + 1)
 
 
+@pytest.mark.long
 def test_harsher_days_have_more_requests_and_longer_pauses() -> None:
     profile = builtin_profile(PROFILE)
     first, *harsher = (day(profile, 1, REGIMES[3:4], version) for version in VERSIONS.values())

@@ -27,7 +27,9 @@ from experiments.deception import (
     offered,
     read,
 )
-from experiments.report.deception import write_page
+from experiments.pages.template import render
+from experiments.report.deception import STUDY, page_of, rows_of
+from experiments.writer import put
 from hmas.contracts.request import TaskType
 from hmas.perception.agent.backend import Estimate, PromptView
 from hmas.sim.setup import MeshSetup
@@ -167,10 +169,11 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
             "known": [_run(1.0, good, 0.81), _run(1.0, good, 0.83)],
         },
     }
-    page, facts = write_page(found, 60.0, tmp_path)
-    text = page.read_text()
-    assert "- lies: the error was halved after 32 settled requests (31 s); the other tenants change by +0.0" in text
-    assert "- drifts: the correction **never halved** the error; the other tenants change by -10.0" in text
+    rows = rows_of(found)
+    text = render(STUDY.page, **page_of(rows, found, 60.0))
+    (facts,) = put({"deception.json": [STUDY.plain(row) for row in rows]}, tmp_path, STUDY.name)
+    assert "- lies: the error was halved after 32 settled requests (31 s). The other tenants change by +0.0" in text
+    assert "- drifts: the correction **never halved** the error. The other tenants change by -10.0" in text
     assert "within 2: **not met** (against perfect knowledge of the misled requests -11.0 ± 0.0" in text
     assert "- drifts: -10.0 ± 0.0 points, and -2.0 ± 0.0 where the correction is told" in text
     assert "late news of lengths costs them 8.0 points" in text

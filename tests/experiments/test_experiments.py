@@ -10,26 +10,26 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from experiments.__main__ import UNPUBLISHED
 from experiments.execute import cells_of, execute
 from experiments.report.comparison import extremes
 from experiments.report.overload import _is_level
-from experiments.report.pages import PAGES, write_pages
+from experiments.report.pages import PAGES, UNPUBLISHED, pages_of
 from experiments.report.results import CellResults, Value
+from experiments.writer import put
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement
 from hmas.perception.agent.backend import Estimate, PromptView
-from hmas.sim.analysis import esg_parts, workload_mismatch
-from hmas.sim.capacity import fcfs_goodput_rate, find_capacity
-from hmas.sim.cells import Cell, CellStore, compute
-from hmas.sim.cli import app
-from hmas.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas.sim.perceived import perceived
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import run_system
 from hmas.sim.workload import Workload
+from hmas_lab.sim.analysis import esg_parts, workload_mismatch
+from hmas_lab.sim.capacity import fcfs_goodput_rate, find_capacity
+from hmas_lab.sim.cells import Cell, CellStore, compute
+from hmas_lab.sim.cli import app
+from hmas_lab.sim.experiment import Experiment, ExperimentError, load_experiment
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import run_system
 from tests.sim.sim_cases import offered
 
 FOLDER = Path(__file__).parents[2] / "experiments"
@@ -44,6 +44,10 @@ systems: [vllm, sglang, lightllm, hmas]
 """
 
 
+def write_pages(experiment: Experiment, store: CellStore, out: Path, whole: Sequence[str] = ()) -> list[Path]:
+    return put(pages_of([experiment], store, out, whole=whole, data=None), out, "run")
+
+
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
 def test_the_files_at_hand_can_be_run(path: Path) -> None:
     experiment = load_experiment(path)
@@ -55,9 +59,11 @@ def test_the_files_at_hand_can_be_run(path: Path) -> None:
     assert cells_of(experiment.within(Path("/data")))
 
 
-@pytest.mark.parametrize("figure", ["figure6", "figure10"])
-def test_runs_of_different_length_are_offered_the_same_rate(figure: str) -> None:
-    cells = cells_of(load_experiment(FOLDER / f"{figure}.yaml"))
+def test_runs_of_different_length_are_offered_the_same_rate(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.yaml"
+    lengths = "{kind: poisson, duration_s: 12}, {kind: poisson, duration_s: 24}, {kind: poisson, duration_s: 48}"
+    path.write_text(TINY.replace("{kind: poisson, duration_s: 12}", lengths) + "capacity_s: 12\n")
+    cells = cells_of(load_experiment(path))
     assert len({cell.workload.duration_s for cell in cells}) == 3
     assert len({cell.capacity for cell in cells}) == 1
 
@@ -88,13 +94,13 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     experiment = load_experiment(tmp_path / "loads.yaml")
     store = CellStore(tmp_path / "cells")
     first: list[tuple[int, int, str]] = []
-    execute([experiment], store, 1, lambda *step: first.append(step))
+    execute(cells_of(experiment), store, 1, lambda *step: first.append(step))
     total = 1 + 3 * 2 * 5  # lambda*, then bound and four systems for three loads and two seeds
     assert first[-1][:2] == (total, total)
     seeds = [int(text.rsplit("seed ", 1)[1]) for _, _, text in first if "seed " in text]
     assert seeds == sorted(seeds)
     again: list[tuple[int, int, str]] = []
-    execute([experiment], store, 1, lambda *step: again.append(step))
+    execute(cells_of(experiment), store, 1, lambda *step: again.append(step))
     assert [text for _, _, text in again] == ["taken from earlier runs"] * 2
     results = CellResults(experiment, store)
     assert not results.missing
@@ -102,7 +108,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     assert results.get(spec, 1.4, "vllm", "score", "goodput_rate").count == 2
     assert results.ratio(spec, 1.4, "hmas", "hmas", "score", "goodput").mean == 1.0
     assert 0.0 < results.share_of_bound(spec, 1.4, "hmas").mean <= 1.0
-    written = write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    written = write_pages(experiment, store, tmp_path / "out", ())
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert {p.name for p in written} == {"simulator.md", "loads.md", "statistics.md", "summary.json"}
     assert (tmp_path / "out" / "figures" / "loads.svg").stat().st_size > 1000
@@ -115,11 +121,11 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
 def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) -> None:
     systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-rules]"
     text = TINY.replace("[vllm, sglang, lightllm, hmas]", systems).replace("[0.8, 1.1, 1.4]", "[1.4]")
-    (tmp_path / "topologies.yaml").write_text(text.replace("duration_s: 12", "duration_s: 40"))
+    (tmp_path / "topologies.yaml").write_text(text)
     experiment = load_experiment(tmp_path / "topologies.yaml")
     store = CellStore(tmp_path / "cells")
-    execute([experiment], store, 1, lambda *_: None)
-    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    execute(cells_of(experiment), store, 1, lambda *_: None)
+    write_pages(experiment, store, tmp_path / "out", ())
     page = (tmp_path / "out" / "topologies.md").read_text()
     facts = json.loads((tmp_path / "out" / "summary.json").read_text())["topologies"]["poisson 1.4"]
     rates = {s: CellResults(experiment, store).get(experiment.workloads[0], 1.4, s, "score", "goodput_rate").mean
@@ -128,13 +134,13 @@ def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) ->
     assert (facts["best_fixed"], facts["hmas"]) == (best.removeprefix("fixed-"), round(rates["hmas"], 4))
     assert f"mean difference is {rates['hmas'] - rates[best]:+.3f}" in page
     assert "| asked, by a script instead of a language model | " in page
-    assert "| contextual bandit | not measured | not measured |" in page
+    assert "| rules as published | not measured | not measured |" in page
 
 
 def test_what_was_not_run_says_so(tmp_path: Path) -> None:
     (tmp_path / "figure7.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "figure7.yaml")
-    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[experiment.name], data=None)
+    write_pages(experiment, CellStore(tmp_path / "cells"), tmp_path / "out", [experiment.name])
     text = (tmp_path / "out" / "figure7.md").read_text()
     assert "not measured" in text
     assert "runs are not there yet" in text
@@ -148,7 +154,7 @@ def test_what_was_not_run_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_no_page_says_anything_of_runs_that_are_missing(tmp_path: Path, page: str) -> None:
     found = load_experiment(FOLDER / f"{'figure5-qwen3' if page == 'figure5' else page}.yaml")
-    write_pages([found], CellStore(tmp_path / "cells"), tmp_path / "out", whole=[found.name], data=None)
+    write_pages(found, CellStore(tmp_path / "cells"), tmp_path / "out", [found.name])
     text = (tmp_path / "out" / f"{page}.md").read_text()
     assert "runs are not there yet" in text
     assert "**does not hold**" not in text
@@ -181,10 +187,11 @@ def test_what_leads_and_what_esg_is_paid_are_told_seed_by_seed(tmp_path: Path) -
             store.put(cell, {"cell": {"seed": cell.seed}, "score": score, "cpu_s": 1.0})
         if cell.load == 1.4 and cell.kind == "bound":
             store.put(cell, {"cell": {"seed": cell.seed}, "goodput_rate": 1.0, "cpu_s": 1.0})
-    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    write_pages(experiment, store, tmp_path / "out", ())
     page = (tmp_path / "out" / "traces.md").read_text()
     # LightLLM leads by 8 and -1 points, which is chance.
-    assert "another one is ahead of H-MAS (ours) in 1: poisson at 1.4: SGLang (FCFS) by 3.0 ± 1.4 points." in page
+    assert "another one is ahead of H-MAS (ours) in 1." in page
+    assert "- poisson at 1.4: SGLang (FCFS) by 3.0 ± 1.4 points" in page
     assert "ESG, which counts what is late as well, is at least that of plain FCFS in 0 of 1 settings." in page
     assert "poisson at 1.4: -2.0 % for +20.0 points" in page
 
@@ -376,7 +383,7 @@ def _overload_page(folder: Path, vllm: float, esg_profile_esg: float) -> tuple[d
         }
         groups = {"tasks": {"QA": [10, round(10 * rate)]}, "deciles": {"9": [10, 4], "0": [10, 9]}}
         store.put(cell, {"score": score, "tenants": {"a": [5, 5], "b": [5, 1]}, "cpu_s": 1.0} | groups)
-    write_pages([experiment], store, folder / "pages", whole=[experiment.name], data=None)
+    write_pages(experiment, store, folder / "pages", [experiment.name])
     (row,) = json.loads((folder / "pages" / "overload.json").read_text())
     return row, (folder / "pages" / "overload.md").read_text()
 
@@ -387,20 +394,26 @@ def test_the_overload_page_names_the_best_and_says_who_misses(tmp_path: Path) ->
     assert (row["best"], row["share_of_bound"], row["goodput"], row["esg"]) == ("hmas", 0.75, 6.0, 900.0)
     assert {s: v["goodput"] for s, v in row["systems"].items()} == {"vllm": 2.0, "hmas": 6.0, "hmas-esg": 5.0}
     assert "No other system has more goodput than the default in 1 of 1 settings" in page
-    assert "the ESG profile has the most ESG in 1" in page
+    assert "The ESG profile has the most ESG in 1" in page
     assert "| mix 3 λ* | 0.750 | 0.600 | not measured | vLLM (FCFS) | 0.200 | H-MAS, ESG profile |" in page
-    assert "| mix 3 λ* | 0.750 | 86% | 0.500 |" in page  # 6 of the 7 misses are in the longest decile
-    assert "| QA | 0.80 | 0.40 | 0.50 |" in page
-    assert "| Jain index of attainment | 0.692 | 0.692 | 0.692 |" in page  # (1.0 + 0.2)² / (2 (1.0² + 0.2²))
-    assert "Where another is ahead" not in page
+    longest = row["shortfall"]["of its misses, in the longest three deciles"]
+    assert (row["shortfall"]["share of bound"], longest) == ("0.750", "86%")  # 6 of the 7 misses are in the longest
+    (tasks,) = row["violations"]["tasks"]
+    assert [*tasks.values()] == ["QA", "0.80", "0.40", "0.50"]
+    jain = row["violations"]["tenants"][2]
+    assert jain["tenant"] == "Jain index of attainment"
+    assert jain["H-MAS (ours)"] == "0.692"  # (1.0 + 0.2)² / (2 (1.0² + 0.2²))
+    assert row["ahead"] == []
 
 
 def test_the_overload_page_says_where_another_is_ahead(tmp_path: Path) -> None:
     row, page = _overload_page(tmp_path, vllm=0.75, esg_profile_esg=800.0)
     assert row["best"] == "vllm"
     assert "No other system has more goodput than the default in 0 of 1 settings" in page
-    assert "| mix 3 λ* | goodput | vLLM (FCFS) | 1.250× |" in page
-    assert "| mix 3 λ* | ESG | vLLM (FCFS) | 1.250× |" in page
+    assert row["ahead"] == [
+        {"in": "goodput", "system": "vLLM (FCFS)", "ahead": "1.250×"},
+        {"in": "ESG", "system": "vLLM (FCFS)", "ahead": "1.250×"},
+    ]
 
 
 def test_a_run_with_faults_tells_how_far_each_engine_was_above_its_limits(tmp_path: Path) -> None:
@@ -434,9 +447,10 @@ def test_the_traces_have_rows_of_each_system_with_its_spread_and_share_of_the_bo
         elif cell.system != "niyama":
             score = dict.fromkeys(columns, 0.5) | {"goodput_rate": 0.5 + 0.1 * cell.seed}
             store.put(cell, {"score": score, "cpu_s": 1.0})
-    write_pages([experiment], store, tmp_path / "pages", whole=[experiment.name], data=None)
+    write_pages(experiment, store, tmp_path / "pages", [experiment.name])
     rows = json.loads((tmp_path / "pages" / "traces.json").read_text())
     assert [row["system"] for row in rows] == ["vllm", "hmas"]  # nothing is said of what was not run
+    assert rows[0].pop("table")["goodput rate"] == "0.650 ± 0.071"
     assert rows[0] == {"trace": "mix", "load": 1.5, "system": "vllm", "goodput_rate": 0.65, "sd": 0.0707,
                        "share_of_bound": 0.8125, "seeds": 2}  # fmt: skip
 
@@ -458,7 +472,7 @@ def _trace_page(folder: Path, niyama: tuple[float, float]) -> str:
         rate = rates.get(cell.system, (0.99, 0.99))[cell.seed - 1]
         score = dict.fromkeys(columns, 0.5) | {"goodput_rate": rate, "esg_rate": 2.0 if cell.system == "vllm" else 1.5}
         store.put(cell, {"score": score, "cpu_s": 1.0})
-    write_pages([experiment], store, folder / "pages", whole=[experiment.name], data=None)
+    write_pages(experiment, store, folder / "pages", [experiment.name])
     return (folder / "pages" / "traces.md").read_text()
 
 
@@ -469,10 +483,10 @@ def test_goals_on_traces_are_judged_and_our_own_variants_are_no_rivals(tmp_path:
     assert "- mix at 1.5: at least 0.95 of the bound: 0.975 ± 0.018: met" in page
     assert "with the switch -25.0 %" in page  # the ESG profile has no more ESG here
     page = _trace_page(tmp_path / "ahead", (0.83, 0.81))
-    assert "mix at 1.5: Niyama by 4.0 ± 0.0 points: **missed**" in page
-    assert (
-        "- with the plug-in no other system is ahead at all: mix at 1.5: Niyama by 2.0 ± 1.4 points: **missed**" in page
-    )
+    assert "- over plain HTTP no other system is ahead by more than the spread: one is in 1: **missed**" in page
+    assert "- mix at 1.5: Niyama by 4.0 ± 0.0 points" in page
+    assert "- with the plug-in no other system is ahead at all: one is in 1: **missed**" in page
+    assert "| mix 1.5 λ* | 0.800 ± 0.000 | 0.780 ± 0.014 | 0.800 ± 0.000 | Niyama | 0.820 ± 0.014 |" in page
 
 
 def test_nothing_is_met_on_traces_that_were_not_run(tmp_path: Path) -> None:
@@ -481,7 +495,7 @@ def test_nothing_is_met_on_traces_that_were_not_run(tmp_path: Path) -> None:
         workloads=(WorkloadSpec(kind="mix", duration_s=8.0, stated=True),), systems=("vllm", "hmas", "hmas-plugin"),
         loads=(1.5,), seeds=(1, 2),
     )  # fmt: skip
-    write_pages([experiment], CellStore(tmp_path / "cells"), tmp_path / "pages", whole=[], data=None)
+    write_pages(experiment, CellStore(tmp_path / "cells"), tmp_path / "pages", [])
     page = (tmp_path / "pages" / "traces.md").read_text()
     assert page.count("not measured yet") == 3
     assert ": met" not in page

@@ -2,15 +2,16 @@
 
 import pytest
 
-from experiments.fast import BEFORE, DIRECT, FastRow, FastRun, FastSetting
-from hmas.sim.systems import HMAS
+from experiments.fast import BEFORE, DIRECT, FastRow, FastSetting
+from experiments.study import Figures
+from hmas_lab.sim.systems import HMAS
 
 
 def row(setting: FastSetting, **medians_s: float) -> FastRow:
     names = {"now": HMAS, "before": BEFORE, "direct": DIRECT}
-    runs: dict[str, tuple[FastRun, ...]] = {
-        names[name]: (FastRun(goodput_rate=0.9, esg=100.0, ttft_p50_s=median_s, ttft_p95_s=1.0, bounds={}),)
-        for name, median_s in medians_s.items()
+    scores = {"goodput_rate": 0.9, "esg_rate": 100.0, "ttft_p95_s": 1.0}
+    runs: dict[str, tuple[Figures, ...]] = {
+        names[name]: ({"score": {**scores, "ttft_p50_s": median_s}},) for name, median_s in medians_s.items()
     }
     return FastRow(setting=setting, seeds=(1,), runs=runs)
 

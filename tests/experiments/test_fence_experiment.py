@@ -1,6 +1,7 @@
 """The rows and the page of `python -m experiments fence`, and the coverage that every page of results prints."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -8,12 +9,13 @@ from typing import Any
 import pytest
 
 from experiments.execute import cells_of
-from experiments.fence import row_of, rows, runs_of
-from experiments.report.fence import write_page
-from experiments.report.pages import write_pages
+from experiments.fence import STUDY, row_of, rows_of, runs_of
+from experiments.report.pages import pages_of
+from experiments.study import Options
+from experiments.writer import put, write
 from hmas.laws.scoring import score
-from hmas.sim.cells import CellStore
-from hmas.sim.experiment import Experiment, load_experiment
+from hmas_lab.sim.cells import CellStore
+from hmas_lab.sim.experiment import Experiment, load_experiment
 
 TINY = """
 title: Tiny
@@ -25,6 +27,10 @@ loads: [0.8]
 seeds: [1, 2]
 systems: [vllm, hmas]
 """
+
+
+def write_pages(experiment: Experiment, store: CellStore, out: Path, whole: Sequence[str] = ()) -> list[Path]:
+    return put(pages_of([experiment], store, out, whole=whole, data=None), out, "run")
 
 
 def figures(fifths: list[tuple[int, int]], buckets: list[tuple[int, int]], goodput: float = 0.9) -> dict[str, Any]:
@@ -66,28 +72,30 @@ def stored(tmp_path: Path) -> tuple[Experiment, CellStore]:
     return experiment, store
 
 
-def test_the_page_says_what_goodput_was_lost(tmp_path: Path) -> None:
+def test_the_page_says_what_goodput_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment, store = stored(tmp_path)
+    monkeypatch.setattr("experiments.fence.FILE", tmp_path / "tiny.yaml")
+    options = Options(out=tmp_path / "out")
     assert {cell.kind for cell in runs_of(experiment)} == {"run"}
-    found = [row for row in rows(experiment, store, "c1") if row.workload == "poisson"]
-    out = tmp_path / "out"
-    write_page(found, experiment, out)
+    out = options.out
+    write(STUDY, options, store)
     (facts,) = json.loads((out / "fence.json").read_text())
     assert {"workload", "load", "seeds", "epsilon", "outgrown", "worst_bucket", "worst_fifth", "unused_blocks"} <= set(
         facts
     )
     once = {"seeds": 1, "requests": facts["first_requests"], "goodput_rate": 0.93}
     (out / "fence_before.json").write_text(json.dumps([facts | once]))
-    write_page(found, experiment, out)
+    write(STUDY, options, store)
     text = (out / "fence.md").read_text()
     assert "at most 3.0 points lower" in text
     assert "in 1 of 1 settings it is further below than that" in text
     assert " by 3.0." in text
     assert "hold in 1 of 1 settings." in text
     assert "semantic" not in text
-    (row,) = found
+    (row,) = rows_of(options, store)
     (out / "fence_before.json").write_text(json.dumps([facts | once | {"workload": "semantic"}]))
-    write_page([replace(row, workload="semantic")], experiment, out)
+    (out / "fence.json").write_text(json.dumps([asdict(replace(row, workload="semantic"))]))
+    write(STUDY, options, {})
     text = (out / "fence.md").read_text()
     assert f"- at 0.8 λ*, {row.worst_fifth:.1%} outgrow in the worst fifth".replace("%", " %") in text
     assert "the goodput rate changed by -3.0 points" in text
@@ -96,7 +104,7 @@ def test_the_page_says_what_goodput_was_lost(tmp_path: Path) -> None:
 
 def test_a_page_of_results_prints_coverage(tmp_path: Path) -> None:
     experiment, store = stored(tmp_path)
-    write_pages([experiment], store, tmp_path / "out", whole=(), data=None)
+    write_pages(experiment, store, tmp_path / "out", ())
     page = (tmp_path / "out" / "loads.md").read_text()
     assert "10.0 % of 5000 requests that our systems admitted outgrew theirs" in page
     assert "| 48, 48, 48 | not recorded |" in page

@@ -7,18 +7,19 @@ from shutil import copy
 
 import pytest
 
-from experiments.h100 import RATES_RPS, SIDES, ChunkRow
-from experiments.report.h100 import POINTS, PROFILE, write_page
+from experiments.h100 import POINTS, PROFILE, RATES_RPS, SIDES, STUDY
+from experiments.study import Options
+from experiments.writer import write
 
 RESULTS = Path(__file__).parents[2] / "docs/results"
+ROWS = "h100-chunks.json"
 MEASURED = [f"h100-{rate:g}.json" for rate in RATES_RPS]
 
 
 def test_the_page_is_that_of_its_figures(tmp_path: Path) -> None:
-    for name in (PROFILE, POINTS, *MEASURED):
+    for name in (PROFILE, POINTS, ROWS, *MEASURED):
         copy(RESULTS / name, tmp_path)
-    rows = [ChunkRow(**row) for row in json.loads((RESULTS / "h100-chunks.json").read_text())]
-    page, _ = write_page(rows, 3, tmp_path)
+    page, *_ = write(STUDY, Options(seeds=3, out=tmp_path), {})
     assert page.read_text() == (RESULTS / "h100.md").read_text()
 
 
@@ -35,12 +36,11 @@ def test_the_requests_are_those_of_the_shares(name: str) -> None:
 
 
 def test_an_invalid_run_is_told(tmp_path: Path) -> None:
-    for name in (PROFILE, POINTS, *MEASURED):
+    for name in (PROFILE, POINTS, ROWS, *MEASURED):
         copy(RESULTS / name, tmp_path)
     spoilt = json.loads((tmp_path / MEASURED[0]).read_text())
     spoilt["mesh"]["invalid_reasons"] = ["the generator was late"]
     (tmp_path / MEASURED[0]).chmod(0o644)
     (tmp_path / MEASURED[0]).write_text(json.dumps(spoilt))
-    rows = [ChunkRow(**row) for row in json.loads((RESULTS / "h100-chunks.json").read_text())]
-    page, _ = write_page(rows, 3, tmp_path)
+    page, *_ = write(STUDY, Options(seeds=3, out=tmp_path), {})
     assert "Invalid: the generator was late." in page.read_text()

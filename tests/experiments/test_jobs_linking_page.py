@@ -1,7 +1,6 @@
 """The goals of the page about linking."""
 
-from experiments.jobs_linking import GATEWAYS, LinkRow
-from experiments.report.jobs_linking import NAMED, goals
+from experiments.jobs_linking import GATEWAYS, NAMED, LinkRow, goals
 from hmas_loadgen.workflows.recorded import BFCL, TAU_BENCH, WHO_AND_WHEN
 
 TIMED, TOLD = "jobs start once a second", f"with repeats, {GATEWAYS} gateways, which tell one another once a second"

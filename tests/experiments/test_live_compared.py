@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.live.compared import goals, main, page_of, pairs_of
+from experiments.__main__ import main
+from experiments.live.compared import STUDY, goals, page_of, pairs_of
+from experiments.pages.template import render
 
 
 def side(*rates: float, esg: float = 100.0, ttft_s: float = 1.0) -> dict[str, Any]:
@@ -31,5 +33,8 @@ def test_each_seed_counts_for_each_goal(tmp_path: Path) -> None:
     files = [tmp_path / "run.json", tmp_path / "capacity.json"]
     for file, page in zip(files, bad, strict=True):
         file.write_text(json.dumps(page))
-    assert main(["--run", str(files[0]), "--capacity", str(files[1]), "--out", str(tmp_path)]) == 0
-    assert (tmp_path / "compared.md").read_text() == page_of(*bad)
+    assert main(["compared", "--files", *map(str, files), "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "compared.md").read_text()
+    assert text.startswith(render(STUDY.page, **page_of(*bad)).rstrip())
+    assert main(["compared", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "compared.md").read_text() == text  # from the figures that the first one wrote

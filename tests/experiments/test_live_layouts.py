@@ -3,20 +3,24 @@
 from dataclasses import replace
 from pathlib import Path
 
+from experiments.__main__ import main
 from experiments.live.layouts import (
     CHOSEN,
     CHUNK_TOKENS,
     DIRECT,
     MIXED,
     PROFILE,
+    STUDY,
     LayoutRun,
     LayoutSetup,
+    document_of,
     engine_profile,
     goals,
-    main,
+    page_of,
     profile_text,
-    write_page,
 )
+from experiments.pages.template import render
+from experiments.writer import put
 from hmas.engine.core.profile import parse_profiles
 
 
@@ -48,9 +52,8 @@ def test_goals_are_met_only_by_all_seeds_and_by_valid_runs() -> None:
 
 
 def test_the_page_is_written_again_from_its_figures(tmp_path: Path) -> None:
-    page, _ = write_page(SETUP, RUNS, tmp_path)
-    text = page.read_text()
-    page.unlink()
-    assert main(["--pages-only", "--out", str(tmp_path)]) == 0
-    assert page.read_text() == text
+    put({"live-layouts.json": document_of(SETUP, RUNS)}, tmp_path, STUDY.name)
+    text = render(STUDY.page, **page_of(SETUP, RUNS))
+    assert main(["live-layouts", "--pages-only", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "live-layouts.md").read_text().startswith(text.rstrip())
     assert "Chosen ahead of mixed: in 2 of 2 seeds whose runs are all valid: met" in text

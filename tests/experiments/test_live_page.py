@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from experiments.live.measure import Setup, trace_of
-from experiments.live.page import goals, page_of
+from experiments.live.page import STUDY, goals, page_of
+from experiments.pages.template import render
+from experiments.study import Options
+from experiments.writer import write
 from hmas.laws.slo import default_slo
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
@@ -17,8 +20,11 @@ def document() -> Any:
     return json.loads((RESULTS / "live-cognition.json").read_text())
 
 
-def test_the_page_is_that_of_its_figures() -> None:
-    assert (RESULTS / "live-cognition.md").read_text() == page_of(document())
+def test_the_page_is_that_of_its_figures(tmp_path: Path) -> None:
+    (tmp_path / "live-cognition.json").write_text((RESULTS / "live-cognition.json").read_text())
+    page, facts = write(STUDY, Options(out=tmp_path, pages_only=True), {})
+    for path in (page, facts):
+        assert path.read_text() == (RESULTS / path.name).read_text()
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,9 @@ def test_a_difference_is_told_only_if_all_seeds_agree(shipped: tuple[float, ...]
         run["on_time"] = dict(zip(facts["setup"]["seeds"], shipped, strict=True))[run["seed"]]
         if run["perception"] != "shipped":
             run["on_time"] = 0.5
-    (line,) = [line for line in page_of(facts).splitlines() if line.startswith("| shipped - none")]
+    (line,) = [
+        line for line in render(STUDY.page, **page_of(facts)).splitlines() if line.startswith("| shipped - none")
+    ]
     assert line.endswith(f"| {said} |")
 
 

@@ -23,11 +23,11 @@ from hmas.contracts.cognition import BatchReturned, CallReceived
 from hmas.contracts.control_agents import WorkerReported
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Cost, TaskType
-from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.laws.recording import step_line
 from hmas.prediction.agent.agent import PredictionAgent, PredictionConfig, PredictItem
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearCostModel
+from tests.builders.telemetry import request_finished, worker_telemetry
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 QUERY = CostQuery(
@@ -53,17 +53,13 @@ class Recording:
         self._step(BatchReturned(self._calls, (Cost(0.2, 0.04),)))
 
     def ends(self, name: str, outcome: Outcome = Outcome.FINISHED, output_tokens: int = 50) -> None:
-        finished = RequestFinished(
-            request_id=name, tenant="a", task=TaskType.QA, engine="e", outcome=outcome, prompt_tokens=1000,
-            output_tokens=output_tokens, predicted_output_tokens_p90=60.0, upper_output_tokens=80.0, predictor="v",
-            run_s=1.0, prefill_s=0.5, engine_wait_s=0.1, tpot_s=0.02, tpot_slo_s=0.07, censored=False, age_s=0.0,
+        finished = request_finished(
+            name, outcome=outcome, prompt_tokens=1000, output_tokens=output_tokens, predictor="v", prefill_s=0.5,
+            engine_wait_s=0.1, tpot_s=0.02,
         )  # fmt: skip
         self._step(
             WorkerReported(
-                WorkerTelemetry(
-                    worker="w", pool="m", queued_count=0, queued_tokens=0, topology="sjf", bypass=False,
-                    control_expired=False, engines=(), queued=(), dispatched=(), first_tokens=(), finished=(finished,),
-                )
+                worker_telemetry(finished=(finished,))
             )
         )  # fmt: skip
 
@@ -141,7 +137,7 @@ def test_the_verdict_names_what_is_missed_and_no_other() -> None:
     found = PredictionResults(engines={"x": "", "y": ""}, runs=[run("x", 0.09), run("y", 0.15)])
     assert verdict(found.document()["pooled"]) == (
         "The goals are met for decode on x, prefill on x, prefill on y. "
-        "Missed are those for decode on y (0.150, 1.5 times the goal; its floor, below, is -)."
+        "Missed are:\n\n- decode on y (0.150, 1.5 times the goal; its floor, below, is -)"
     )
     unmeasured = PredictionResults(engines={"x": ""}, runs=[])
     assert verdict(unmeasured.document()["pooled"]).startswith("No goal is met.")

@@ -11,7 +11,8 @@ from experiments.maestro.measure import ENGINES, LOADS, STRESS_BATCH, SYSTEMS, J
 from experiments.maestro.mesh import TABLE
 from experiments.maestro.orders import CLAIRVOYANT, EDF, FCFS, MAESTRO, ORACLE, VLLM
 from experiments.maestro.workload import PROMPTS, TAU, WHO, job_alone_s, make_jobs
-from experiments.report.maestro import goals_of, rows_of, write_page
+from experiments.pages.template import render
+from experiments.report.maestro import STUDY, goals_of, page_of, rows_of
 from hmas_loadgen.workflows.applications import APPLICATIONS
 
 ROLES = (
@@ -66,6 +67,7 @@ def test_each_system_keeps_all_jobs_where_there_is_room(system: str, data: Path)
     assert 1.0 <= found["busy_ratio"] <= ENGINES
 
 
+@pytest.mark.long
 def test_under_overload_jobs_count_and_no_order_exceeds_the_bound(data: Path) -> None:
     bound = compute(JobCell(kind="bound", seconds=60.0, caches=False, seed=1), 12.0, data)["bound"]
     kept = {s: compute(cell(s), 12.0, data)["job_goodput"] for s in (FCFS, MAESTRO, ORACLE, CLAIRVOYANT)}
@@ -96,12 +98,11 @@ def test_the_page_says_which_goals_were_missed(tmp_path: Path) -> None:
     assert not reached["H-MAS closes half of the distance from Maestro to the clairvoyant order at 1.4"]
     assert not reached["H-MAS ≥ 0.9 of the bound at 1.4"]
     assert not reached["H-MAS's forecast is worth more than Eq. 8's medians at 1.4 and 2"]
-    page, facts = write_page(found, 60.0, tmp_path)
-    text = page.read_text(encoding="utf-8")
+    rows = rows_of(found)
+    text = render(STUDY.page, **page_of(rows, found, 60.0))
     assert "**no**" in text
     assert "`thunderagent` kept as many jobs as `continuum`" in text
     assert "`maestro` kept as many" not in text
-    rows = json.loads(facts.read_text(encoding="utf-8"))
-    assert {row["workload"] for row in rows if row["paper"]} == {
+    assert {row.workload for row in rows if row.paper} == {
         f"applications-batch-{STRESS_BATCH:g}{suffix}" for suffix in ("", "+cache")
     }

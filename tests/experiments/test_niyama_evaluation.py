@@ -12,11 +12,13 @@ from experiments.niyama.measure import ALLOWED, QosRun, measure, violated
 from experiments.niyama.runs import TOLERANCE, NiyamaRuns, highest_rate
 from experiments.niyama.systems import SYSTEMS
 from experiments.niyama.workload import CLASSES, INTERACTIVE, QosLoad, build
-from experiments.report.niyama import write_page
+from experiments.report.niyama import STUDY
+from experiments.study import Options
+from experiments.writer import write
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, TaskType
 from hmas.laws.scoring import Settlement
-from hmas.sim.cells import CellStore
+from hmas_lab.sim.cells import CellStore
 
 
 def test_synthetic_lengths_have_the_published_percentiles_and_classes_come_in_thirds() -> None:
@@ -142,8 +144,8 @@ def test_important_requests_are_relegated_last() -> None:
 
 def test_the_page_says_what_the_runs_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "DIURNAL_RUN_S", 20.0)
-    found, seconds = evaluate_all(tmp_path / "cells", None, 20.0, 1, lambda _: None)
-    page, facts = write_page(found, seconds, 20.0, tmp_path)
+    found, _ = evaluate_all(tmp_path / "cells", None, 20.0, 1, lambda _: None)
+    page, facts = write(STUDY, Options(out=tmp_path, cells=tmp_path / "cells", seconds=20.0), {})
     text = page.read_text()
     assert all(part in text for part in ("Figure 7b", "Table 3", "Figure 9", "Figure 10", "synthetic lengths"))
     assert f"{found[0].goodput['niyama']:.2f}" in text

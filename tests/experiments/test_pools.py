@@ -1,6 +1,6 @@
 """Layouts in larger and mixed pools: pools are made of the kinds that they name, and the page judges what was run."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from experiments.pools import (
     highest_rate,
     rows_of,
 )
-from experiments.report.pools import comparisons, write_page
-from experiments.report.regimes import write_drift
-from experiments.slo_drift import ORACLE, DriftRow
-from hmas.sim.cells import CellStore
+from experiments.report.pools import STUDY, comparisons
+from experiments.slo_drift import FILE, ORACLE, DriftRow
+from experiments.study import Options
+from experiments.writer import put, write
+from hmas_lab.sim.cells import CellStore
 
 MIXED_POOL, THREE = CASES[0], CASES[2]
 
@@ -47,17 +48,17 @@ def fill(store: CellStore, rates: dict[str, dict[str, Any]]) -> None:
             store.put(cell, rates[cell.system])
 
 
+def written(store: CellStore, seeds: int, out: Path) -> str:
+    return write(STUDY, Options(seeds=seeds, out=out), store)[0].read_text()
+
+
 def test_every_split_of_a_case_leaves_engines_to_both_classes() -> None:
     for case in CASES:
         engines = sum(number for _, number in case.kinds)
         assert all(0 < split.strict < engines for split in case.splits)
-        assert all(len(case.kinds) == 2 for split in case.splits if split.turned)
 
 
-def test_a_turned_split_gives_the_strict_class_the_other_kind_and_both_have_one_unit_of_load() -> None:
-    cells = [cell for cell in MIXED_POOL.cells(1.4, 1) if cell.system == SPLIT and cell.cut_ms == 111]
-    assert [cell.kinds for cell in cells] == [((H100, 1), (A100, 1)), ((A100, 1), (H100, 1))]
-    assert cells[0].name != cells[1].name
+def test_the_order_of_the_engines_and_their_number_change_no_unit_of_load() -> None:
     larger = replace(MIXED_POOL, kinds=((A100, 4), (H100, 4)), times=4)
     assert larger.capacity == MIXED_POOL.capacity
 
@@ -101,40 +102,41 @@ def test_a_choice_that_loses_only_at_the_start_is_told_from_one_that_is_worse(st
             LATE: finished(0.92),
         },
     )
-    rows = rows_of(store, (1, 2))
+    rows = rows_of(Options(seeds=2), store)
     (found,) = comparisons(rows)
     assert found.behind == pytest.approx(5.0)
     assert found.later_behind == pytest.approx(0.5)
-    text = write_page(store, (1, 2), tmp_path)[0].read_text()
+    text = written(store, 2, tmp_path)
     assert "less 1 point: **does not hold** (0.900 beside 0.950" in text
     assert "the distance is from the time before a layout is chosen" in text
     assert "mixed for 30 s and has split-100: 1 of 3 from then on reaches 0.920" in text
     fill(store, {CHOSEN: finished(0.9, later=0.9)})
-    text = write_page(store, (1, 2), tmp_path)[0].read_text()
-    assert "with what was chosen by then (30 s <= 100 ms: 1, > 100 ms: 2 in the first seed)" in text
+    text = written(store, 2, tmp_path)
+    assert "Chosen by then, in the first seed: 30 s <= 100 ms: 1, > 100 ms: 2." in text
     fill(store, {CHOSEN: finished(0.945, esg=99.0)})
-    text = write_page(store, (1, 2), tmp_path)[0].read_text()
+    text = written(store, 2, tmp_path)
     assert "less 1 point: holds" in text
     assert "ESG at least that of plain FCFS: **does not hold** (99 beside 100 per s)" in text
     for cell in cells_of(THREE, (1, 2)):
         if cell.system == SPLIT and cell.cut_ms == 90:
             (tmp_path / "cells" / "code" / f"{cell.key()}.json").unlink()
-    text = write_page(store, (1, 2), tmp_path)[0].read_text()
+    text = written(store, 2, tmp_path)
     assert "less 1 point: not measured (0.945 beside 0.950 of split-100: 1 of 3; 1 splits are not run)" in text
     assert "runs are not finished" in text
 
 
 def test_the_drift_is_judged_by_the_oracle(store: CellStore, tmp_path: Path) -> None:
-    assert "anew at once: not measured" in write_page(store, (1,), tmp_path)[0].read_text()
+    assert "anew at once: not measured" in written(store, 1, tmp_path)
     ours = DriftRow(system=CHOSEN, seeds=5, goodput_rate=0.95, goodput_sd=0.0, first_half=0.94, second_half=0.96,
                     esg=1.0, ttft_p50=0.1)  # fmt: skip
     rows = [ours, replace(ours, system=MIXED), replace(ours, system=ORACLE, goodput_rate=0.98, second_half=0.99)]
-    write_drift(rows, tmp_path)
-    text = write_page(store, (1,), tmp_path)[0].read_text()
+    put({FILE: [asdict(row) for row in rows]}, tmp_path, "")
+    text = written(store, 1, tmp_path)
     assert "anew at once: **does not hold** (3.0 points behind, 5 seeds)" in text
     assert "It loses 0.0 points in the first half and 3.0 in the second" in text
-    write_drift([ours, rows[1], replace(rows[2], goodput_rate=0.96)], tmp_path)
-    assert "anew at once: holds (1.0 points behind, 5 seeds)" in write_page(store, (1,), tmp_path)[0].read_text()
+    rows[2] = replace(rows[2], goodput_rate=0.96)
+    put({FILE: [asdict(row) for row in rows]}, tmp_path, "")
+    assert "anew at once: holds (1.0 points behind, 5 seeds)" in written(store, 1, tmp_path)
 
 
 def test_a_static_split_says_what_it_is() -> None:
@@ -149,6 +151,6 @@ def test_a_mixed_pool_must_be_ahead_and_not_only_level(
     rates = {CHOSEN: ours, MIXED: 0.8, LEAST: 0.7, SPLIT: 0.9, LATE: 0.9}
     for cell in cells_of(MIXED_POOL, (1,)):
         store.put(cell, finished(rates[cell.system]))
-    text = write_page(store, (1,), tmp_path)[0].read_text()
+    text = written(store, 1, tmp_path)
     assert f"by more than 0.3 points: {verdict} ({ours:.3f} beside 0.700 and 0.900)" in text
     assert "**All is of one seed**" in text

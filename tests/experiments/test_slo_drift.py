@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.report.regimes import write_drift, write_page
+from experiments.regimes import STUDY
 from experiments.slo_drift import (
     MIXED,
     ORACLE,
@@ -19,11 +19,12 @@ from experiments.slo_drift import (
     rows_of,
     split_of,
 )
+from experiments.study import Options
+from experiments.writer import write
 from hmas.contracts.control import INITIAL_TOPOLOGY, Split
-from hmas.sim.cells import CellStore
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.systems import HMAS, MESHES
+from hmas_lab.sim.systems import HMAS, MESHES
 from tests.sim.sim_cases import SMALL, random_workload
 
 
@@ -53,17 +54,17 @@ def test_the_oracle_has_the_best_static_layout_of_each_half() -> None:
 
 
 def test_the_page_says_how_far_the_choice_is_behind(tmp_path: Path) -> None:
-    store = CellStore(tmp_path, lambda cell: "code")
-    page, _ = write_page(store, (1,), tmp_path / "out")
-    assert "Not measured." in page.read_text()
+    options = Options(seeds=1, out=tmp_path)
+    assert "Not measured." in write(STUDY, options, {})[0].read_text()
     runs = found() | {cell: figures(0.9, 0.95) for cell in oracle_cells(found())}
     rows = rows_of(runs)
     assert rows[0].system == ORACLE
     assert behind(rows) == pytest.approx(100 * (0.925 - 0.75))
-    write_drift(rows, tmp_path / "out")
-    page, _ = write_page(store, (1,), tmp_path / "out")
-    assert "17.5 points behind it" in page.read_text()
-    assert f"| {HMAS} | 0.750 ± 0.000 |" in page.read_text()
+    for there in (runs, {}):  # the second time, from the rows that the first one wrote
+        text = write(STUDY, options, there)[0].read_text()
+        assert "17.5 points behind it" in text
+        assert f"| {HMAS} | 0.750 ± 0.000 |" in text
+    assert rows_of({cell: run for cell, run in runs.items() if cell.seed != 2}) == []
 
 
 def test_a_pinned_layout_changes_at_its_instant() -> None:

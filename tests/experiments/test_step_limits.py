@@ -4,7 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from experiments.report.markdown import step_limits
-from hmas.sim.cli import load
+from hmas_lab.sim.cli import load
 
 
 def test_limits_that_differ_from_the_profile_are_told_once_for_each_pair() -> None:

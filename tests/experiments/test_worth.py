@@ -6,14 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from experiments.report.carried import present_commit
-from experiments.report.worth import write_page
-from experiments.worth import COGNITION, INSTANT, cells_of_worth, closings, knowledge, masking, paired, rows_of
+from experiments.pages.carried import present_commit
+from experiments.pages.paired import paired
+from experiments.report.worth import STUDY
+from experiments.study import Options
+from experiments.worth import COGNITION, INSTANT, cells_of_worth, closings, knowledge, masking, rows_of
+from experiments.writer import write
 from hmas.contracts.request import TaskType
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.experiment import Experiment
-from hmas.sim.sources import WorkloadSpec
 from hmas.sim.workload import Workload
+from hmas_lab.sim.cells import Cell, CellStore
+from hmas_lab.sim.experiment import Experiment
+from hmas_lab.sim.sources import WorkloadSpec
 from tests.sim.sim_cases import offered
 
 MIX, STATED = WorkloadSpec(kind="mix", duration_s=8.0), WorkloadSpec(kind="mix", duration_s=8.0, stated=True)
@@ -23,6 +26,12 @@ EXPERIMENT = Experiment(
 )  # fmt: skip
 RATES = {"hmas-perfect": 0.9, "hmas": 0.85, "hmas-rules": 0.7, "hmas-prior": 0.6, "hmas-none": 0.5, INSTANT: 0.86}
 CHANCE = (0.0, 0.01, -0.01)  # by seed
+
+
+def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("experiments.report.worth.experiment_of", lambda options: experiment)
+        return write(STUDY, Options(out=out), store)
 
 
 def _stored(folder: Path, rates: dict[str, float], masked: int = 995) -> CellStore:
@@ -64,8 +73,8 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
     text = page.read_text()
     assert "close 83% of the distance" in text
     assert "goal ≥ 60%: met" in text
-    assert "worth nothing, within what the seeds can tell, in 2 of 4 settings: mix at 0.8 λ* (stated)" in text
-    assert "gain more than chance in 4 of 4 settings: mix at 0.8 λ* (tagged, +15.0 ± 0.0 points);" in text
+    assert "worth nothing, within what the seeds can tell, in 2 of 4 settings:\n\n- mix at 0.8 λ* (stated)" in text
+    assert "gain more than chance in 4 of 4 settings:\n\n- mix at 0.8 λ* (tagged, +15.0 ± 0.0 points)\n" in text
     assert "They lose more than chance in none of 4 settings." in text
     assert "from 1.1 λ* on: met, 1 of 1 settings have it" in text
     assert "late annotations cost goodput at mix 1.4 λ*" in text
@@ -74,7 +83,7 @@ def test_the_page_says_what_the_runs_say(tmp_path: Path) -> None:
     worse = _stored(tmp_path / "worse", RATES | {"hmas": 0.65}, masked=700)
     text = write_page(EXPERIMENT, worse, tmp_path / "out")[0].read_text()
     assert "goal ≥ 60%: **not met**" in text
-    assert "They lose more than chance in 4 of 4 settings: mix at 0.8 λ* (tagged, -5.0 ± 0.0 points);" in text
+    assert "They lose more than chance in 4 of 4 settings:\n\n- mix at 0.8 λ* (tagged, -5.0 ± 0.0 points)\n" in text
     assert "from 1.1 λ* on: **not met**" in text
     assert "last third of the window 1 of 1 settings have it (mean 99.7 %, least 99.7 % on mix" in text
     none = _stored(tmp_path / "none", RATES | {"hmas-perfect": 0.6})

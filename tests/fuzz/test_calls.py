@@ -30,6 +30,7 @@ from hmas.runtime.rpc import RpcServer
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
+from tests.conftest import PATIENCE_S
 from tests.fuzz.mutations import ABSURD, mutated
 
 CALLS = 10_000 if "HMAS_SOAK" in os.environ else 500
@@ -91,16 +92,16 @@ async def test_nonsense_gets_invalid_argument_and_no_traceback(caplog: pytest.Lo
                     requests=[question(rng, kind) for _ in range(rng.choice((0, 1, 3)))]
                 ).SerializeToString()
                 try:
-                    await call(mutated(rng, data) if rng.random() < 0.5 else data, timeout=10)
+                    await call(mutated(rng, data) if rng.random() < 0.5 else data, timeout=PATIENCE_S)
                     ends["answered"] += 1
                 except grpc.aio.AioRpcError as error:
                     ends[error.code().name] += 1
         many = pb.PredictBatch(requests=[question(Random(1), pb.PredictRequest)] * 5000).SerializeToString()
         with pytest.raises(grpc.aio.AioRpcError, match="at most 4096 requests"):
-            await calls[1][0](many, timeout=10)
+            await calls[1][0](many, timeout=PATIENCE_S)
         good = pb.PredictRequest(request_id="r", prompt_tokens=10, output_tokens=10.0, task="QA")
         reply = pb.PredictReply.FromString(
-            await calls[1][0](pb.PredictBatch(requests=[good]).SerializeToString(), timeout=10)
+            await calls[1][0](pb.PredictBatch(requests=[good]).SerializeToString(), timeout=PATIENCE_S)
         )
         assert len(reply.costs) == 1
     print(dict(ends))

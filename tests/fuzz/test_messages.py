@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
+from hmas.contracts.control import TopologyDecision, TopologyName, TopologyReceived
 from hmas.contracts.control_agents import EpochGranted, TimerTicked
 from hmas.contracts.execution import GatewayMessage, WorkerMessage
 from hmas.contracts.gateway import FromWorker, GatewayTicked, ToWorker
@@ -28,9 +28,9 @@ from hmas.contracts.worker import (
     ToGateway,
 )
 from hmas.gateway.agent import GatewayAgent, GatewayConfig
-from hmas.mesh.top.model import TopModel
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.config import MetaConfig
+from hmas.operator.mesh_view import MeshView
 from hmas.perception.agent import PerceptionAgent
 from hmas.perception.agent.agent import PerceptionConfig
 from hmas.prediction.agent import PredictionAgent
@@ -44,6 +44,7 @@ from hmas.wire import codec, execution
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.agent import WorkerAgent
 from hmas.worker.agent.config import WorkerConfig
+from tests.builders.control import topology_decision
 from tests.fuzz.mutations import Genuine, mutated, payload
 from tests.worker.builders import ENGINE
 
@@ -70,7 +71,7 @@ class Mesh:
     topology: str = ""  # of the worker's last report
 
     def __post_init__(self) -> None:
-        worker = WorkerAgent(WorkerConfig(worker="w1", incarnation="i1", address="", pool="m"), Random(1))
+        worker = WorkerAgent(WorkerConfig(worker="w1", incarnation="i1", address="", pool="m"))
         self.agents: dict[Role, Any] = {
             Role.QOS: QosAgent(QosConfig()),
             Role.META: MetaAgent(MetaConfig()),
@@ -80,7 +81,7 @@ class Mesh:
             Role.PERCEPTION: PerceptionAgent(PerceptionConfig(version="v1", source=TagSource.RULES)),
             Role.PREDICTION: PredictionAgent(PredictionConfig(), LinearCostModel([PROFILE])),
         }
-        self.top = TopModel()
+        self.top = MeshView()
         self.malformed: Counter[str] = Counter()
         self.heard: Counter[str] = Counter()
         self.step(Role.WORKER, EngineWentUp(ENGINE))
@@ -147,10 +148,7 @@ def bounded_growth() -> Iterator[Callable[[int], None]]:
     assert grown < MAX_GROWTH_BYTES
 
 
-GENUINE = TopologyDecision(
-    pool="m", topology=TopologyName.LLF, hints=Hints(), bypass=False, epoch=7, seq=1, valid_for_s=15.0, reason="",
-    selector="rules",
-)  # fmt: skip
+GENUINE = topology_decision(TopologyName.EDF, epoch=7, reason="")
 
 
 def test_nonsense_on_every_subject_stops_no_agent_and_what_is_genuine_is_in_force_afterwards() -> None:
@@ -170,7 +168,7 @@ def test_nonsense_on_every_subject_stops_no_agent_and_what_is_genuine_is_in_forc
         mesh.time_passes(5.0)
         mesh.step(Role.WORKER, CycleTicked())
         mesh.step(Role.WORKER, TopologyReceived(replace(GENUINE, seq=seq)))
-    assert mesh.topology_in_force() == "llf"
+    assert mesh.topology_in_force() == "edf"
 
 
 def test_an_absurd_decision_never_holds() -> None:
@@ -184,7 +182,7 @@ def test_an_absurd_decision_never_holds() -> None:
         mesh.hear(route, codec.encode(wrong))
     assert mesh.topology_in_force() == "fcfs"
     mesh.hear(route, codec.encode(GENUINE))
-    assert mesh.topology_in_force() == "llf"
+    assert mesh.topology_in_force() == "edf"
 
 
 def frames(rng: Random, genuine: Genuine, frame: Any, messages: Any) -> bytes:

@@ -12,34 +12,30 @@ import orjson
 import uvicorn
 
 from hmas.contracts.execution import Ended, GatewayMessage, Grant, Refusal, Submit, WorkerMessage
-from hmas.contracts.gateway import (
-    CognitionQueueEvent,
-    GatewayEffect,
-    GatewayEvent,
-    GatewayTicked,
-    Question,
-    QuestionAsked,
-    TenantsChanged,
-)
+from hmas.contracts.gateway import GatewayEffect, GatewayEvent, GatewayTicked, TenantsChanged
+from hmas.contracts.questions import CognitionQueueEvent, Question, QuestionAsked
 from hmas.contracts.registry import API_PATHS, EngineInfo, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.contracts.use import UseReport
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
 from hmas.gateway.engines.engines import EngineDirectory
 from hmas.gateway.http.api import build_api
 from hmas.gateway.http.bodies import BodyBounds
-from hmas.gateway.http.connections import ConnectionBounds, guarded
+from hmas.gateway.http.client_protocol import ClientProtocol
 from hmas.gateway.http.server import GatewayServer, HttpServerConfig
-from hmas.gateway.shell import GatewayShell, GatewayShellConfig
+from hmas.gateway.records import GatewayRecords
+from hmas.gateway.shell import MAX_BUFFERED_BYTES, GatewayShell
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.usage.book import UsageBook
-from hmas.runtime.host import AgentHost
+from hmas.runtime.connections import ConnectionBounds, guarded
+from hmas.runtime.host import AgentHost, raise_it
 from hmas.runtime.ops import HttpServer
 from hmas.runtime.tracing import Tracing
+from tests.conftest import PATIENCE_S
 from tests.gateway.gateway_script import grant, heartbeat
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
 
@@ -48,11 +44,16 @@ M = TypeVar("M", bound=GatewayMessage)
 PATH = "/v1/chat/completions"
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"  # of a request that is written by hand
 DONE = b"data: [DONE]\n\n"
-PLAIN = b'{"id":"c1","choices":[]}'
+PLAIN = b'{"id":"c1","choices":[{"index":0,"finish_reason":"stop"}]}'
 
 
 def event(n: int) -> bytes:
     return b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % n
+
+
+def last(n: int) -> bytes:
+    """The event of an answer's last token."""
+    return b'data: {"choices":[{"delta":{"content":"%d"},"finish_reason":"stop"}]}\n\n' % n
 
 
 def usage(output: int, prompt: int = 5, cached: int | None = None) -> bytes:
@@ -66,7 +67,7 @@ async def answer(peer: Peer) -> None:
     if not orjson.loads(peer.body).get("stream"):
         await peer.reply(PLAIN)
         return
-    await stream(peer, event(0), event(1), event(2), usage(3), DONE)
+    await stream(peer, event(0), event(1), last(2), usage(3), DONE)
 
 
 async def stream(peer: Peer, *events: bytes, end: bool = True) -> None:
@@ -167,6 +168,7 @@ class Gateway:
     url: str
     port: int
     shell: GatewayShell
+    records: GatewayRecords
     workers: FakeWorkers
     engines: dict[str, ScriptedEngine]
     directory: EngineDirectory
@@ -186,8 +188,8 @@ class Gateway:
         return self.engines["w1"]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Turns the loop until something is so; fails after five seconds."""
-        async with asyncio.timeout(5):
+        """Turns the loop until something is so; fails after PATIENCE_S."""
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.002)
 
@@ -212,7 +214,7 @@ def body(**fields: object) -> bytes:
 
 
 def client(g: Gateway) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=g.url, timeout=10, verify=False)  # no certificates to load
+    return httpx.AsyncClient(base_url=g.url, timeout=PATIENCE_S, verify=False)  # no certificates to load
 
 
 async def asking(g: Gateway, *, stream: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -239,7 +241,8 @@ async def gateway(
     grants: bool = True,
     agent: GatewayConfig | None = None,
     server: HttpServerConfig | None = None,
-    shell: GatewayShellConfig | None = None,
+    max_buffered_bytes: int = MAX_BUFFERED_BYTES,
+    kept: int = 4096,
     connections: ConnectionBounds | None = None,
     tenants_file: Path | None = None,
     decisions: DecisionLog | None = None,
@@ -259,28 +262,29 @@ async def gateway(
         if isinstance(message, GatewayTelemetry):
             published.append(message)
 
-    config_of_shell = shell or GatewayShellConfig("g")
-    the_shell = GatewayShell(config_of_shell, directory, usable, publish, tracing=tracing, usage=usage_book)
+    records = GatewayRecords("g", directory, kept=kept, tracing=tracing, usage=usage_book)
+    the_shell = GatewayShell(directory, usable, records.witness, publish, max_buffered_bytes=max_buffered_bytes)
     the_agent = GatewayAgent(agent or GatewayConfig(gateway="g"))
-    host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(the_agent, the_shell.execute)
+    host: AgentHost[GatewayEvent, GatewayEffect] = AgentHost(the_agent, the_shell.execute, failed=raise_it)
     fake, questions = FakeWorkers(the_shell, grants), Questions()
-    the_shell.connect(host.post, fake, questions.post, the_agent.place)
+    the_shell.connect(host.post, fake, questions.post, the_agent.turn)
     tenants = TenantStore(tenants_file)
     rest = build_api(directory, tenants, lambda: the_shell.workers_connected > 0, decisions or DecisionLog(lambda: 0.0))
     config = server or HttpServerConfig(body=BodyBounds(max_bytes=100_000))
     app = GatewayServer(config, the_shell, tenants, directory, rest)
     http = HttpServer(
         uvicorn.Config(
-            app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds()), ws="none", lifespan="off",
-            log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1, backlog=4096,
+            app, host="127.0.0.1", port=0, http=guarded(connections or ConnectionBounds(), ClientProtocol), ws="none",
+            lifespan="off", log_config=None, access_log=False, proxy_headers=False, timeout_graceful_shutdown=1,
+            backlog=4096,
         )
     )  # fmt: skip
     host.post(TenantsChanged(tenants.limits(), tenants.classes()))
     port = await http.start()
     ticker = asyncio.create_task(_tick(host))
     it = Gateway(
-        url=f"http://127.0.0.1:{port}", port=port, shell=the_shell, workers=fake, engines=engines, directory=usable,
-        questions=questions, published=published, host=host, app=app, http=http,
+        url=f"http://127.0.0.1:{port}", port=port, shell=the_shell, records=records, workers=fake, engines=engines,
+        directory=usable, questions=questions, published=published, host=host, app=app, http=http,
     )  # fmt: skip
     for name in workers:
         it.add_worker(name)

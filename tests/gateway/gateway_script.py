@@ -1,5 +1,6 @@
 """Values for scripts of gateway events."""
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import EngineShare, Grant, Load, Started, Submit, Timeline
 from hmas.contracts.gateway import (
     FromWorker,
@@ -14,11 +15,16 @@ from hmas.contracts.gateway import (
     ToWorker,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WIRE_VERSION, EngineInfo, HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.request import Annotation, Cost, KindCost, Request, Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled
 from hmas.contracts.views import Tail, VShort
 from hmas.gateway.agent import GatewayAgent, GatewayConfig
+from hmas.gateway.agent.requests.ledger import LedgerEntry
+from tests.builders import requests
+from tests.builders.registry import engine_info, worker_heartbeat
+from tests.builders.requests import model_tags
+from tests.builders.views import v_short
 
 SLO = Slo(2.0, 0.1)
 
@@ -32,73 +38,27 @@ def request(request_id: str = "r1", **changes: object) -> Request:
     return Request(**(values | changes))  # type: ignore[arg-type]
 
 
+def ledger_entry(name: str = "r1", **changes: object) -> LedgerEntry:
+    return LedgerEntry(request=request(name, **changes), pool="m", offered=True)
+
+
 def heartbeat(worker: str = "w1", *, up: bool = True, **changes: object) -> WorkerHeartbeat:
-    values: dict[str, object] = {
-        "worker": worker,
-        "incarnation": "i1",
-        "address": "127.0.0.1:1",
-        "wire_version": WIRE_VERSION,
-        "pool": "m",
-        "aliases": ("alias",),
-        "engines": (
-            EngineInfo(
-                engine="e1",
-                up=up,
-                kind="vllm",
-                hardware="A100",
-                max_model_len=8192,
-                kv_capacity_tokens=100_000,
-                block_size=16,
-                max_num_seqs=64,
-            ),
-        ),
-        "queued": 0,
-        "queued_tokens": 0,
-        "running": 0,
-        "max_queued": 100,
-        "max_queued_tokens": 1_000_000,
-        "backlog_s": 0.0,
-        "draining": False,
-    }
-    return WorkerHeartbeat(**(values | changes))  # type: ignore[arg-type]
+    engines = (engine_info(up=up, dialect="vllm", max_num_seqs=64),)
+    plain: dict[str, object] = {"address": "127.0.0.1:1", "aliases": ("alias",), "engines": engines}
+    return worker_heartbeat(worker, **(plain | changes))
 
 
 def annotation(output_tokens: float = 100.0, *, task: TaskType = TaskType.QA, slo: Slo = SLO) -> Annotation:
-    tags = Tags(
-        task=task,
-        slo=slo,
-        output_tokens=output_tokens,
-        output_tokens_p90=2 * output_tokens,
-        confidence=0.9,
-        source=TagSource.MODEL,
-        version="v1",
-    )
-    return Annotation(tags, Cost(0.1, 0.01))
+    tags = model_tags(task=task, slo=slo, output_tokens=output_tokens, output_tokens_p90=2 * output_tokens)
+    return Annotation(tags, (KindCost(EngineKind(), Cost(0.1, 0.01)),))
 
 
 def timeline(*, relegated: bool = False) -> Timeline:
-    return Timeline(
-        engine="e1",
-        topology="sjf",
-        queued_s=0.1,
-        queue_length=3,
-        overtaken=0,
-        switches=0,
-        upper_output_tokens=150.0,
-        relegated=relegated,
-    )
+    return requests.timeline(relegated=relegated)
 
 
 def grant(request_id: str = "r1", number: int = 1, attempt: int = 1, *, relegated: bool = False) -> Grant:
-    return Grant(
-        request_id=request_id,
-        attempt=attempt,
-        grant=number,
-        engine="e1",
-        urgency=1.0,
-        pace_s=None,
-        timeline=timeline(relegated=relegated),
-    )
+    return requests.grant(request_id, number, attempt=attempt, urgency=1.0, timeline=timeline(relegated=relegated))
 
 
 def load(*shares: EngineShare, **changes: object) -> Load:
@@ -116,12 +76,11 @@ def run_ended(request_id: str = "r1", run: int = 1, outcome: Outcome = Outcome.F
 
 
 def view(*, settled_rps: float, epoch: int = 1, seq: int = 1) -> VShort:
-    return VShort(
-        pool="m", window_s=2.0, queued=0, queued_tokens=0, running=0, kv_usage=0.0, utilisation=0.0, ttft=Tail(),
-        tpot=Tail(), violation_rate=0.0, ttft_violation_rate=0.0, tpot_violation_rate=0.0, arrival_rps=0.0,
-        settled_rps=settled_rps, kept_rps=settled_rps, kept_violation_rate=0.0,
-        arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, mismatch=0.0, oldest_wait_s=0.0,
-        engines=(), epoch=epoch, seq=seq, valid_for_s=1.0,
+    return v_short(
+        window_s=2.0, running=0, kv_usage=0.0, utilisation=0.0, ttft=Tail(), violation_rate=0.0,
+        ttft_violation_rate=0.0, arrival_rps=0.0, settled_rps=settled_rps, kept_rps=settled_rps,
+        kept_violation_rate=0.0, arriving_tokens_per_s=0.0, served_tokens_per_s=0.0, engines=(), epoch=epoch, seq=seq,
+        valid_for_s=1.0,
     )  # fmt: skip
 
 

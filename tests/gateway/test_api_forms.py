@@ -8,10 +8,10 @@ import pytest
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import API_PATHS, CHAT_PATH
 from hmas.gateway.engines.body import run_body
+from hmas.gateway.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.openai.body import Call, CallRules, parse_call
-from hmas.gateway.openai.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.openai.forms import FORMS
-from hmas.gateway.tenants.terms import ServiceTier
+from hmas.gateway.openai.tiers import ServiceTier
 from hmas.laws.tokens import MESSAGE_OVERHEAD
 
 RULES = CallRules()

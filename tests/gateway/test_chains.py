@@ -12,6 +12,7 @@ from hmas.contracts.request import Request, Slo
 from hmas.gateway.agent import GatewayAgent, GatewayConfig
 from hmas.gateway.openai.body import CallRules, parse_call
 from hmas.gateway.tenants.terms import declared_job, read_headers
+from tests.builders.requests import client_request
 
 TASK = {"role": "user", "content": "a task"}
 ANSWER = {"role": "assistant", "content": "an answer"}
@@ -94,10 +95,9 @@ def test_a_job_is_named_by_the_first_header_that_holds_a_name(headers: list[tupl
 
 
 def _request(number: int, chain: PrefixChain) -> Request:
-    return Request(
-        id=f"r{number}", model="m", tenant="acme", flow="", prompt_tokens=10, max_tokens=None, stream=True,
-        slo=Slo(1.0, 0.1), slo_stated=True, priority=0, weight=1.0, importance=1.0, arrival_s=0.0, prefix=chain,
-    )  # fmt: skip
+    return client_request(
+        f"r{number}", tenant="acme", prompt_tokens=10, slo=Slo(1.0, 0.1), importance=1.0, prefix=chain
+    )
 
 
 def test_the_agent_links_a_request_by_its_chain_or_its_name_and_says_nothing_without_both() -> None:

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import pytest
 
 from hmas.contracts.control_agents import TimerTicked
-from hmas.contracts.gateway import (
+from hmas.contracts.engine_kind import MAX_KINDS, EngineKind
+from hmas.contracts.gateway import FromWorker, RequestAnnotated, StreamChanged
+from hmas.contracts.questions import (
     AnnotateBatch,
     AskPerception,
     AskPrediction,
@@ -16,34 +19,26 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
-    FromWorker,
+    KindQuery,
     PerceptionAnswered,
     PredictionAnswered,
     PredictionQuery,
     Question,
     QuestionAsked,
     QuestionWithdrawn,
-    RequestAnnotated,
     StartBatchAt,
-    StreamChanged,
 )
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
-from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from hmas.contracts.request import Annotation, Cost, KindCost, Slo, Tags
+from hmas.gateway.agent.questions.cognition_queue import CognitionQueue, CognitionQueueConfig
+from tests.builders.requests import model_tags
 from tests.gateway.gateway_script import grant, heartbeat, load, request
 
 UNSOUND_TAGS = "perception sent lengths or SLOs that are not finite and positive"
-TAGS = Tags(
-    task=TaskType.QA,
-    slo=Slo(4.0, 0.07),
-    output_tokens=50.0,
-    output_tokens_p90=90.0,
-    confidence=0.8,
-    source=TagSource.MODEL,
-    version="v7",
-)
+TAGS = model_tags(output_tokens_p90=90.0, confidence=0.8, version="v7")
 STATED = replace(TAGS, slo=request().slo)  # what becomes of `TAGS` where the request states its SLO
 COST = Cost(0.2, 0.01)
+COSTS = (KindCost(EngineKind(), COST),)
 CONFIG = CognitionQueueConfig(
     timeout_s=0.05, silence_s=1.0, interval_s=0.04, idle_interval_s=0.12, gather_s=0.004, batch=2,
     batches_in_flight=1, queue=3, pause_s=0.5,
@@ -54,10 +49,17 @@ def question(request_id: str) -> Question:
     return Question(request(request_id), f"text of {request_id}", "w1")
 
 
-def query(request_id: str, tags: Tags = STATED) -> PredictionQuery:
-    """Of a worker nobody told of."""
+def kind(hardware: str, worker: str = "w1", running: int = 0, waiting: int = 0) -> KindQuery:
+    return KindQuery(kind=EngineKind("", hardware), worker=worker, running=running, waiting=waiting, kv_usage=0.0)
+
+
+def query(request_id: str, tags: Tags = STATED, *kinds: KindQuery) -> PredictionQuery:
+    """Without `kinds`, of a worker nobody told of."""
     return PredictionQuery(
-        question=question(request_id), tags=tags, model="m", hardware="", running=0, waiting=0, kv_usage=0.0
+        question=question(request_id),
+        tags=tags,
+        pool="m",
+        kinds=kinds or (kind(""),),
     )
 
 
@@ -86,7 +88,7 @@ def perceived(now_s: float, call: int, *request_ids: str) -> Step:
 
 
 def predicted(now_s: float, call: int, took_s: float, *request_ids: str) -> Step:
-    answers = tuple(RequestAnnotated(each, Annotation(STATED, COST)) for each in request_ids)
+    answers = tuple(RequestAnnotated(each, Annotation(STATED, COSTS)) for each in request_ids)
     return now_s, PredictionAnswered(call, (COST,) * len(request_ids)), [AnnotateBatch(answers, took_s)]
 
 
@@ -268,7 +270,7 @@ def test_slos_that_are_not_stated_come_from_the_tags_but_for_what_is_judged() ->
 
 
 def test_prediction_is_told_a_mean_engines_load_until_its_stream_ends() -> None:
-    known = replace(query("a"), hardware="A100", running=6, waiting=4)
+    known = query("a", STATED, kind("A100", "w1", 6, 4))
     play(
         (0.0, HeartbeatReceived(heartbeat("w1", running=6, queued=4)), []),
         asked(0.0, "a", StartBatchAt(0.004)),
@@ -292,7 +294,9 @@ def test_prediction_is_told_the_model_behind_an_alias() -> None:
             queue.step(now_s, event)
         (effect,) = queue.step(0.01, PerceptionAnswered(1, (TAGS,)))
         assert isinstance(effect, AskPrediction)
-        return effect.queries[0].model
+        (query,) = effect.queries
+        (asked,) = query.kinds
+        return asked.kind.model or query.pool
 
     told = heartbeat("w1")
     assert asked_about(told) == "m"  # the pool's name
@@ -300,13 +304,86 @@ def test_prediction_is_told_the_model_behind_an_alias() -> None:
     assert asked_about(replace(told, engines=engines)) == "Qwen3-8B"
 
 
+def mixed(worker: str, *hardware: str, **changes: Any) -> WorkerHeartbeat:
+    """A worker with an engine of each of these cards."""
+    (like,) = heartbeat(worker).engines
+    engines = tuple(replace(like, engine=f"e{i}", hardware=each) for i, each in enumerate(hardware))
+    return heartbeat(worker, engines=engines, **changes)
+
+
+def test_each_kind_of_engine_of_the_pool_is_asked_about_in_one_call() -> None:
+    """Its own worker is asked about the kinds that it has, and of the others the one with the least load."""
+    kinds = (kind("H100", "w1", 3, 2), kind("A100", "w1", 3, 2), kind("L40", "w3", 1, 0))
+    costs = (Cost(0.2, 0.01), Cost(0.4, 0.02), Cost(0.8, 0.04))
+    told = tuple(KindCost(each.kind, cost) for each, cost in zip(kinds, costs, strict=True))
+    play(
+        (0.0, HeartbeatReceived(mixed("w1", "H100", "A100", "H100", running=9, queued=6)), []),
+        (0.0, HeartbeatReceived(mixed("w2", "L40", running=4)), []),
+        (0.0, HeartbeatReceived(mixed("w3", "L40", "L40", running=2)), []),
+        (0.0, HeartbeatReceived(mixed("w4", "T4", pool="another")), []),
+        asked(0.0, "a", StartBatchAt(0.004)),
+        asked(0.001, "b"),
+        started(0.004, 1, "a", "b"),
+        (0.01, PerceptionAnswered(1, (TAGS, TAGS)), [
+            AskPrediction(2, (query("a", STATED, *kinds), query("b", STATED, *kinds)))
+        ]),
+        (0.016, PredictionAnswered(2, (*costs, *costs)), [
+            AnnotateBatch(tuple(RequestAnnotated(each, Annotation(STATED, told)) for each in "ab"), 0.012)
+        ]),
+    )  # fmt: skip
+
+
+def test_an_engine_that_is_down_has_a_kind_that_counts_only_where_none_is_up() -> None:
+    def asked_about(*up: bool) -> list[str]:
+        queue, beat = CognitionQueue(CONFIG), mixed("w1", "H100", "A100")
+        engines = tuple(replace(engine, up=each) for engine, each in zip(beat.engines, up, strict=True))
+        for now_s, event in (
+            (0.0, HeartbeatReceived(beat)), (0.0, HeartbeatReceived(replace(beat, engines=engines))),
+            (0.0, QuestionAsked(question("a"))), (0.004, BatchDue()),
+        ):  # fmt: skip
+            queue.step(now_s, event)
+        (effect,) = queue.step(0.01, PerceptionAnswered(1, (TAGS,)))
+        assert isinstance(effect, AskPrediction)
+        return [each.kind.hardware for each in effect.queries[0].kinds]
+
+    assert asked_about(True, False) == ["H100"]
+    assert asked_about(False, False) == ["H100", "A100"]
+
+
+def test_kinds_of_other_workers_are_those_that_they_have_now() -> None:
+    fresh, gone = kind("L40", "w2"), kind("T4", "w2")
+    play(
+        (0.0, HeartbeatReceived(mixed("w1", "H100")), []),
+        (0.0, HeartbeatReceived(mixed("w2", "T4")), []),
+        asked(0.0, "a", StartBatchAt(0.004)),
+        started(0.004, 1, "a"),
+        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (query("a", STATED, kind("H100"), gone),))]),
+        (0.02, HeartbeatReceived(mixed("w2", "L40")), []),
+        (0.03, CognitionFailed(2, FallbackReason.LATE, ""), [FallBack(("a",), FallbackReason.LATE)]),
+        asked(0.2, "a", StartBatchAt(0.2 + 0.004)),
+        started(0.204, 3, "a"),
+        (0.21, PerceptionAnswered(3, (TAGS,)), [AskPrediction(4, (query("a", STATED, kind("H100"), fresh),))]),
+    )
+
+
+def test_of_very_many_kinds_some_are_asked_about() -> None:
+    queue, kinds = CognitionQueue(CONFIG), [f"card {i}" for i in range(3 * MAX_KINDS)]
+    for now_s, event in (
+        (0.0, HeartbeatReceived(mixed("w1", *kinds))), (0.0, QuestionAsked(question("a"))), (0.004, BatchDue()),
+    ):  # fmt: skip
+        queue.step(now_s, event)
+    (effect,) = queue.step(0.01, PerceptionAnswered(1, (TAGS,)))
+    assert isinstance(effect, AskPrediction)
+    assert [each.kind.hardware for each in effect.queries[0].kinds] == kinds[:MAX_KINDS]
+
+
 def test_a_question_about_a_request_at_no_worker_is_asked_all_the_same() -> None:
-    held = replace(question("a"), worker="")
+    held, unplaced = replace(question("a"), worker=""), query("a", STATED, kind("", ""))
     play(
         (0.0, HeartbeatReceived(heartbeat("w1", running=6, queued=4)), []),
         (0.0, QuestionAsked(held), [StartBatchAt(0.004)]),
         (0.004, BatchDue(), [AskPerception(1, (held,))]),
-        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (replace(query("a"), question=held),))]),
+        (0.01, PerceptionAnswered(1, (TAGS,)), [AskPrediction(2, (replace(unplaced, question=held),))]),
     )
 
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from hmas.contracts.control_agents import TimerTicked
-from hmas.contracts.gateway import (
+from hmas.contracts.gateway import FromWorker
+from hmas.contracts.questions import (
     AnnotateBatch,
     AskPerception,
     AskPrediction,
@@ -16,7 +17,6 @@ from hmas.contracts.gateway import (
     CognitionQueueEvent,
     FallBack,
     FallbackReason,
-    FromWorker,
     PerceptionAnswered,
     PredictionAnswered,
     Question,
@@ -24,7 +24,7 @@ from hmas.contracts.gateway import (
     QuestionWithdrawn,
     StartBatchAt,
 )
-from hmas.gateway.agent.cognition_queue import CognitionQueue, CognitionQueueConfig
+from hmas.gateway.agent.questions.cognition_queue import CognitionQueue, CognitionQueueConfig
 from tests.conftest import examples
 from tests.gateway.gateway_script import annotation, load, request
 
@@ -46,6 +46,7 @@ class CognitionMachine(RuleBasedStateMachine):
         self.calls: dict[int, tuple[str, int]] = {}  # the service, and how many questions
         self.due_s: float | None = None
         self.starts: list[float] = []
+        self.sent_s: dict[str, float] = {}  # to perception, by request
 
     def play(self, event: CognitionQueueEvent) -> None:
         for effect in self.queue.step(self.now_s, event):
@@ -59,11 +60,12 @@ class CognitionMachine(RuleBasedStateMachine):
                     assert 0 < len(questions) <= CONFIG.batch
                     self.remember("perception", call, [each.request.id for each in questions])
                     self.starts.append(self.now_s)
+                    self.sent_s |= dict.fromkeys((each.request.id for each in questions), self.now_s)
                 case AskPrediction(call, queries):
                     self.remember("prediction", call, [each.question.request.id for each in queries])
                 case AnnotateBatch(answers, took_s):
-                    assert took_s >= 0.0
                     for answer in answers:
+                        assert took_s == self.now_s - self.sent_s[answer.request_id]
                         self.end(answer.request_id, None)
                 case FallBack(request_ids, reason):
                     for request_id in request_ids:
@@ -108,7 +110,9 @@ class CognitionMachine(RuleBasedStateMachine):
     @rule(index=INDEX, missing=MISSING)
     def predict(self, index: int, missing: int) -> None:
         call = self.call(index)
-        self.play(PredictionAnswered(call, (annotation().cost,) * (self.calls.get(call, ("", 1))[1] - missing)))
+        self.play(
+            PredictionAnswered(call, (annotation().costs[0].cost,) * (self.calls.get(call, ("", 1))[1] - missing))
+        )
 
     @rule(index=INDEX, reason=FAILURES)
     def fail(self, index: int, reason: FallbackReason) -> None:

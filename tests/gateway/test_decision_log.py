@@ -5,36 +5,23 @@ from pathlib import Path
 
 import httpx
 
-from hmas.contracts.control import ControlTuple, EngineControl, Fence, Hints, TopologyDecision, TopologyName
+from hmas.contracts.control import ControlTuple, EngineControl, TopologyName
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.tenants.keys import make_key
+from tests.builders.control import control_tuple, engine_control, topology_decision
 from tests.gateway.gateway_harness import gateway
 from tests.gateway.gateway_script import heartbeat
 
-SJF = TopologyDecision(
-    pool="m",
-    topology=TopologyName.SJF,
-    hints=Hints(),
-    bypass=False,
-    epoch=1,
-    seq=1,
-    valid_for_s=30.0,
-    reason="start",
-    selector="rules",
-)
+SJF = topology_decision(TopologyName.SJF, valid_for_s=30.0, reason="start")
 
 
 def engine(n_run: int) -> EngineControl:
-    return EngineControl(
-        engine="e", n_run=n_run, b_token=2 * n_run, b_min=1, b_max=99, gain_b=0.1, u_low=0.7, u_high=0.9
-    )
+    return engine_control("e", n_run=n_run, b_token=2 * n_run, b_max=99, gain_b=0.1)
 
 
 def control(*n_run: int, worker: str = "w1") -> ControlTuple:
-    return ControlTuple(
-        worker=worker, engines=tuple(engine(n) for n in n_run), fence=Fence(), epoch=1, seq=1, valid_for_s=30.0
-    )
+    return control_tuple(worker, engines=tuple(engine(n) for n in n_run), valid_for_s=30.0)
 
 
 class Ticks:
@@ -61,7 +48,7 @@ def test_changes_are_kept_and_repetitions_are_not() -> None:
         log.on_topology(decision)
     for tuple_ in (control(4, 6), control(4, 6), control(4, 7)):
         log.on_tuple(tuple_)
-    assert log.told(frozenset({"m"})) == {
+    assert log.changes_of(frozenset({"m"})) == {
         "topology": [
             {"unix_s": 101.0, "pool": "m", "topology": "sjf"},
             {"unix_s": 102.0, "pool": "m", "topology": "bypass"},
@@ -81,20 +68,20 @@ def test_pools_are_kept_apart_and_the_log_is_bounded() -> None:
         log.on_tuple(control(n))
     log.on_tuple(control(3, worker="w2"))
     log.on_tuple(control(3, worker="unheard"))
-    assert [e["topology"] for e in log.told(frozenset({"other"}))["topology"]] == ["sjf"]
-    assert [e["worker"] for e in log.told(frozenset({"other"}))["control"]] == ["w2"]
-    assert log.told(frozenset({"m"}))["topology"] == []
-    assert len(log.told(frozenset({"m", "other"}))["control"]) <= 10
+    assert [e["topology"] for e in log.changes_of(frozenset({"other"}))["topology"]] == ["sjf"]
+    assert [e["worker"] for e in log.changes_of(frozenset({"other"}))["control"]] == ["w2"]
+    assert log.changes_of(frozenset({"m"}))["topology"] == []
+    assert len(log.changes_of(frozenset({"m", "other"}))["control"]) <= 10
 
 
 async def test_the_api_tells_a_tenant_of_its_own_models(tmp_path: Path) -> None:
     file = tmp_path / "tenants.yaml"
-    file.write_text("tenants:\n  acme:\n    models: [m]\n  other:\n    models: [z]\n")
-    mine, other = ({"authorization": f"Bearer {make_key(file, name).key}"} for name in ("acme", "other"))
+    file.write_text("tenants:\n  acme:\n    models: [m]\n  initech:\n    models: [z]\n")
+    mine, other = ({"authorization": f"Bearer {make_key(file, name).key}"} for name in ("acme", "initech"))
     log = log_with(heartbeat("w1"))
     log.on_topology(SJF)
     async with gateway(tenants_file=file, decisions=log) as g, httpx.AsyncClient(base_url=g.url, verify=False) as c:
-        everything = log.told(frozenset({"m"}))
+        everything = log.changes_of(frozenset({"m"}))
         assert (await c.get("/hmas/timeline", headers=mine)).json() == everything
         assert (await c.get("/hmas/timeline?model=alias", headers=mine)).json() == everything
         for told in (await c.get("/hmas/timeline?model=z", headers=mine), await c.get("/hmas/timeline", headers=other)):

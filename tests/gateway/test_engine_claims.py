@@ -1,10 +1,19 @@
 """Engines that workers have by leases: a gateway goes by the highest epoch, and places nothing where another leads."""
 
 from dataclasses import replace
+from typing import Any
 
 from hmas.contracts.execution import Ended
-from hmas.contracts.gateway import FromWorker, GatewayEffect, StartRun, StreamChanged, ToWorker
+from hmas.contracts.gateway import (
+    FromWorker,
+    GatewayEffect,
+    StartRun,
+    StreamChanged,
+    ToWorker,
+)
 from hmas.contracts.registry import EngineInfo, HeartbeatReceived
+from hmas.gateway.agent.pools.claims import EngineClaims
+from tests.builders.registry import engine_info
 from tests.gateway.gateway_script import Mesh, grant, heartbeat
 
 (PLAIN,) = heartbeat().engines
@@ -87,3 +96,34 @@ def test_a_dead_workers_engine_is_bypassed_until_another_takes_it_over_and_never
     mesh.play(StreamChanged("w2", False))
     mesh.tick(3.0)
     assert starts(mesh.receive("r2")) == []
+
+
+def test_the_highest_epoch_holds_an_engine() -> None:
+    claims = EngineClaims()
+
+    def told(worker: str, epoch: int, *, up: bool = True, before: tuple[Any, ...] = ()) -> bool:
+        info = engine_info(endpoint="http://e:1", epoch=epoch, up=up)
+        return claims.hear(before, heartbeat(worker, engines=(info,)))
+
+    mine = engine_info(endpoint="http://e:1", epoch=2)
+    assert told("w1", 2)
+    assert not told("w1", 2)
+    assert not claims.has_lost("w1", mine)
+    assert claims.has_lost("w2", mine)
+    assert not told("w2", 1)
+    assert not claims.has_lost("w1", mine)
+    assert told("w2", 2), "of equal epochs the last that spoke has it"
+    assert claims.has_lost("w1", mine)
+    assert not claims.has_lost("w1", replace(mine, epoch=0)), "it is not held by a lease"
+    assert not told("w1", 1)
+    assert not told("w2", 1), "a holder that starts again may count lower"
+    assert told("w1", 1)
+    assert not told("w2", 0, before=(mine,)), "what it does not hold it cannot give back"
+    assert not claims.has_lost("w1", mine)
+    assert told("w1", 1, up=False, before=(mine,))
+    assert claims.has_lost("w1", mine)
+    assert told("w2", 1)
+    claims.forget("w1")
+    assert not claims.has_lost("w2", mine)
+    claims.forget("w2")
+    assert claims.has_lost("w2", mine)

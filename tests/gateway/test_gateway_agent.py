@@ -30,7 +30,7 @@ from hmas.contracts.gateway import (
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Slo, TaskType
-from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.config import FailOpenConfig, GatewayConfig
 from tests.gateway.gateway_script import Mesh, annotation, grant, heartbeat, load, request, run_ended, submits, view
 
 
@@ -158,7 +158,7 @@ def test_a_worker_of_another_wire_version_gets_nothing() -> None:
 
 
 def test_without_a_worker_a_request_is_held_for_the_patience() -> None:
-    mesh = Mesh(config=GatewayConfig(gateway="g", fail_open=False))
+    mesh = Mesh(config=GatewayConfig(gateway="g", fail_open=FailOpenConfig(enabled=False)))
     mesh.play(HeartbeatReceived(heartbeat("w1")))
     assert mesh.receive() == []
     mesh.now_s = 9.9

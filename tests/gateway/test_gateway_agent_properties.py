@@ -47,7 +47,7 @@ from hmas.contracts.gateway import (
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.config import GatewayConfig, RebalanceConfig
 from tests.conftest import examples
 from tests.gateway.gateway_script import annotation, grant, heartbeat, load, request, run_ended, view
 
@@ -56,7 +56,9 @@ INDEX = st.one_of(st.just(0), st.integers(0, 10_000))
 RARELY = st.sampled_from([False, False, False, False, True])
 SLOTS = 2
 
-CONFIG = GatewayConfig(gateway="g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance_after=1)
+CONFIG = GatewayConfig(
+    gateway="g", max_attempts=4, max_held=3, max_requests=12, max_held_bytes=1000, rebalance=RebalanceConfig(after=1)
+)
 
 
 class WorkerBooks:
@@ -80,6 +82,7 @@ class GatewayMachine(RuleBasedStateMachine):
         self.received: list[str] = []
         self.streamed: dict[str, bool] = {}
         self.ended: dict[str, Outcome] = {}
+        self.ended_s: dict[str, float] = {}
         self.books = {name: WorkerBooks() for name in ("w1", "w2", "w3")}
         self.running: dict[str, StartRun] = {}  # at engines
         self.with_token: set[str] = set()
@@ -105,13 +108,13 @@ class GatewayMachine(RuleBasedStateMachine):
                     assert request_id not in self.running, "ended while an engine has it"
                     assert request_id not in self.ended, "ended twice"
                     assert all(request_id not in books.waiting for books in self.books.values()), "still waits"
-                    self.ended[request_id] = outcome
+                    self.ended[request_id], self.ended_s[request_id] = outcome, self.now_s
                 case PublishGatewayTelemetry(telemetry):
                     for each in telemetry.offered:
                         self.offered[each.request_id] = self.offered.get(each.request_id, 0) + 1
                     for settled in telemetry.settled:
                         assert settled.outcome is self.ended[settled.request_id]
-                        assert settled.age_s >= 0.0
+                        assert settled.age_s == self.now_s - self.ended_s[settled.request_id]
                         self.settled[settled.request_id] = self.settled.get(settled.request_id, 0) + 1
 
     def tell(self, worker: str, message: Any) -> None:
@@ -321,36 +324,36 @@ class GatewayMachine(RuleBasedStateMachine):
     @invariant()
     def ledger_engines_and_workers_agree(self) -> None:
         agent: Any = self.agent
-        live = [agent._ledger.get(i) for i in self.received if i in agent._ledger]
+        live = [agent._state.ledger.get(i) for i in self.received if i in agent._state.ledger]
         assert {entry.request.id for entry in live if entry.runs} == self.running.keys()
         for entry in live:
             if entry.runs:
-                assert (entry.state == "streaming") == (entry.request.id in self.with_token)
+                assert (entry.state == "committed") == (entry.request.id in self.with_token)
             if entry.state == "queued":
                 assert self.books[entry.worker].waiting[entry.request.id] == entry.attempt
         for books in self.books.values():
             assert books.granted.keys() <= self.running.keys()
-        for place in agent._ledger._running:
-            own = [e for e in live if e.runs and e.place == place]
+        for ref in agent._state.ledger._running:
+            own = [e for e in live if e.runs and e.ref == ref]
             placed = [e for e in own if e.grant == 0]
-            assert len(own) == agent._ledger.running_on(place)
-            assert not placed or len(own) <= 64 // 4 or self.books[place[0]].open
+            assert len(own) == agent._state.ledger.running_on(ref)
+            assert not placed or len(own) <= 64 // 4 or self.books[ref[0]].open
 
     @invariant()
     def counts_agree(self) -> None:
         agent: Any = self.agent
-        live = [agent._ledger.get(i) for i in self.received if i in agent._ledger]
-        kept = sum(entry.body_bytes for entry in live if entry.state != "streaming")
-        assert agent._ledger.body_bytes == kept <= CONFIG.max_held_bytes
-        assert agent._ledger.held_count == sum(entry.state == "held" for entry in live)
-        for worker in agent._router._workers.values():
+        live = [agent._state.ledger.get(i) for i in self.received if i in agent._state.ledger]
+        kept = sum(entry.body_bytes for entry in live if entry.state != "committed")
+        assert agent._state.ledger.body_bytes == kept <= CONFIG.max_held_bytes
+        assert agent._state.ledger.held_count == sum(entry.state == "held" for entry in live)
+        for worker in agent._state.router._workers.values():
             assert worker.requests == sum(entry.worker == worker.name for entry in live)
             assert worker.sent_queued == sum(s.waiting for s in worker.sendings.values())
             assert abs(worker.sent_s - sum(s.cost_s for s in worker.sendings.values())) < 1e-6
-        for tenant, state in agent._tenants._states.items():
+        for tenant, state in agent._state.tenants._states.items():
             mine = [entry for entry in live if entry.request.tenant == tenant]
             assert state.in_flight == len(mine)
-            assert state.waiting == sum(entry.state != "streaming" for entry in mine)
+            assert state.waiting == sum(entry.state != "committed" for entry in mine)
 
     def teardown(self) -> None:
         self.play(GatewayDrainExpired())

@@ -1,6 +1,7 @@
 """Clients that never read, never end, send too much or are too many."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -8,20 +9,23 @@ import pytest
 from hmas.contracts.execution import Ended
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent import GatewayConfig
-from hmas.gateway.http.bodies import BodyBounds, BodyDesk
-from hmas.gateway.http.connections import ConnectionBounds
+from hmas.gateway.errors import InvalidRequest
+from hmas.gateway.http.bodies import LARGE_BYTES, BodyBounds, BodyDesk
 from hmas.gateway.http.server import HttpServerConfig
-from hmas.gateway.shell import GatewayShellConfig
+from hmas.runtime.connections import ConnectionBounds
+from tests.conftest import PATIENCE_S
 from tests.gateway.gateway_harness import (
     CHAT,
     HEAD,
     PATH,
     PLAIN,
     asking,
+    body,
     client,
     error_of,
     event,
     gateway,
+    silence,
 )
 from tests.worker.adapters.scripted_engine import Peer
 
@@ -36,8 +40,7 @@ async def flood(peer: Peer) -> None:
 
 
 async def test_a_client_that_never_reads_is_given_up() -> None:
-    config = GatewayShellConfig("g", max_buffered_bytes=2**20)
-    async with gateway(behave=flood, shell=config) as g:
+    async with gateway(behave=flood, max_buffered_bytes=2**20) as g:
         reader, writer = await asking(g)
         await g.until(lambda: bool(g.workers.of(Ended)))
         assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED]
@@ -65,7 +68,7 @@ async def test_an_answer_that_is_too_large_to_hold() -> None:
     async def behave(peer: Peer) -> None:
         await peer.reply(b"x" * 2**20 + b"x")
 
-    async with gateway(behave=behave, shell=GatewayShellConfig("g", max_buffered_bytes=2**20)) as g, client(g) as c:
+    async with gateway(behave=behave, max_buffered_bytes=2**20) as g, client(g) as c:
         response = await c.post(PATH, json=CHAT)
         assert response.status_code == 502
         assert "larger than 1048576 bytes" in error_of(response)["message"]
@@ -94,7 +97,7 @@ async def raw(port: int, *parts: bytes) -> bytes:
         writer.write(part)
         await writer.drain()
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         got = await reader.read()
     writer.close()
     return got
@@ -170,16 +173,35 @@ async def test_a_chunked_body_is_bounded_while_it_is_read() -> None:
         assert (response.status_code, error_of(response)["reason"]) == (413, "body_too_large")
 
 
-async def test_connections_are_bounded() -> None:
-    async with gateway(connections=ConnectionBounds(max_connections=2)) as g:
+async def test_full_connections_make_room() -> None:
+    async with gateway(connections=ConnectionBounds(max_connections=2), behave=silence) as g:
         held = [await asyncio.open_connection("127.0.0.1", g.port) for _ in range(2)]
+        asked, data = [], body()
+        for half, _ in held:
+            asked.append(await asyncio.open_connection("127.0.0.1", g.port))
+            asked[-1][1].write(HEAD + b"content-length: %d\r\n\r\n" % len(data) + data)
+            await g.until(lambda: g.shell.live == len(asked))
+            assert await half.read() == b""
         got = await raw(g.port)
         assert got.startswith(b"HTTP/1.1 503 ")
-        for _, writer in held:
-            writer.close()
-        await asyncio.sleep(0.05)
-        async with client(g) as c:
-            assert (await c.post(PATH, json=CHAT)).content == PLAIN
+        assert b"HMAS_MAX_CONNECTIONS" in got
+        asked[0][1].close()
+        await g.until(lambda: g.shell.live == 1)
+        assert (await raw(g.port, b"GET /version HTTP/1.1\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        asked[1][1].close()
+
+
+async def test_one_that_has_just_come_stays_while_there_are_idle_ones() -> None:
+    async with gateway(connections=ConnectionBounds(max_connections=2)) as g:
+        idle = await asyncio.open_connection("127.0.0.1", g.port)
+        idle[1].write(b"GET /version HTTP/1.1\r\nhost: h\r\n\r\n")
+        assert (await idle[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+        young = await asyncio.open_connection("127.0.0.1", g.port)
+        assert (await raw(g.port, b"GET /version HTTP/1.1\r\nconnection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await idle[0].read() == b""
+        young[1].write(b"GET /version HTTP/1.1\r\nhost: h\r\n\r\n")
+        assert (await young[0].readuntil(b"}")).startswith(b"HTTP/1.1 200 ")
+        young[1].close()
 
 
 async def test_bodies_that_have_come_in_part_are_bounded() -> None:
@@ -188,7 +210,7 @@ async def test_bodies_that_have_come_in_part_are_bounded() -> None:
         half = HEAD + b"content-length: 2000\r\n\r\n" + b" " * 900
         held = await asyncio.open_connection("127.0.0.1", g.port)
         held[1].write(half)
-        await asyncio.sleep(0.05)
+        await g.until(lambda: g.app._desk.reading > 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", g.port)
         writer.write(half)
         got = await reader.readuntil(b'"reason":"pool_queue_full"')
@@ -200,18 +222,41 @@ async def test_bodies_that_have_come_in_part_are_bounded() -> None:
         await g.until(lambda: g.app._desk.reading == 0)
 
 
-async def test_large_bodies_are_handled_one_at_a_time_and_others_go_on_meanwhile() -> None:
+async def test_large_bodies_are_parsed_one_at_a_time_beside_the_loop() -> None:
+    desk, may_end, parsing, most = BodyDesk(BodyBounds()), threading.Event(), list[int](), list[int]()
+
+    def parse() -> None:
+        parsing.append(1)
+        most.append(len(parsing))
+        may_end.wait(PATIENCE_S)
+        parsing.pop()
+
+    large = [asyncio.create_task(desk.parsed("t", LARGE_BYTES + 1, parse)) for _ in range(3)]
+    while not most:
+        await asyncio.sleep(0)
+    assert await desk.parsed("t", LARGE_BYTES, lambda: "small") == "small"  # a small one waits for none of them
+    may_end.set()
+    await asyncio.gather(*large)
+    assert most == [1, 1, 1]
+    assert desk.reading == 0
+
+
+async def test_the_large_bodies_of_one_tenant_come_in_turns_with_those_of_others() -> None:
     desk, order = BodyDesk(BodyBounds()), list[str]()
+    many = [asyncio.create_task(desk.parsed("many", LARGE_BYTES + 1, lambda: order.append("many"))) for _ in range(9)]
+    await asyncio.sleep(0)
+    await desk.parsed("few", LARGE_BYTES + 1, lambda: order.append("few"))
+    assert order.index("few") <= 2
+    await asyncio.gather(*many)
+    assert len(order) == 10
 
-    async def large(name: str) -> None:
-        async with desk.turn():
-            order.append(name)
 
-    async def others() -> None:
-        while len(order) < 6:
-            order.append("other")
-            await asyncio.sleep(0)
-
-    await asyncio.gather(large("a"), large("b"), large("c"), others())
-    assert order.index("other") < order.index("b")
-    assert "other" in order[order.index("b") : order.index("c")]
+async def test_bodies_that_wait_for_their_turn_are_bounded() -> None:
+    desk = BodyDesk(BodyBounds(max_reading_bytes=3 * LARGE_BYTES))
+    first = asyncio.create_task(desk.parsed("t", 2 * LARGE_BYTES, lambda: None))
+    await asyncio.sleep(0)
+    with pytest.raises(InvalidRequest, match="HMAS_MAX_READING_BYTES"):
+        await desk.parsed("t", 2 * LARGE_BYTES, lambda: None)
+    await first
+    await desk.parsed("t", 2 * LARGE_BYTES, lambda: None)
+    assert desk.reading == 0

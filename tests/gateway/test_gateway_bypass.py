@@ -21,7 +21,7 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.config import FailOpenConfig, GatewayConfig
 from tests.gateway.gateway_script import Mesh, annotation, fails, grant, heartbeat, load, request, run_ended, submits
 
 
@@ -65,7 +65,7 @@ def test_it_begins_at_once_if_the_silence_was_long_when_the_stream_ended() -> No
 
 
 def test_it_can_be_switched_off() -> None:
-    mesh = silent(config=GatewayConfig(gateway="g", fail_open=False))
+    mesh = silent(config=GatewayConfig(gateway="g", fail_open=FailOpenConfig(enabled=False)))
     mesh.receive()
     assert mesh.tick(9.9) == []
     assert outcomes(mesh.tick(0.1)) == [("r1", Outcome.NO_ENGINE)]

@@ -11,26 +11,22 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
-from hmas.contracts.gateway import Question, QuestionAsked, ViewReceived
+from hmas.contracts.engine_kind import EngineKind
+from hmas.contracts.gateway import ViewReceived
+from hmas.contracts.questions import Question, QuestionAsked
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
-from hmas.gateway.agent.cognition_queue import CognitionQueueConfig
+from hmas.contracts.request import Annotation, Cost, KindCost, Slo
+from hmas.gateway.agent.questions.cognition_queue import CognitionQueueConfig
 from hmas.gateway.cognition import CognitionConfig, CognitionShell
 from hmas.runtime.rpc import RpcServer
 from hmas.wire.codec import to_message
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
+from tests.builders.requests import model_tags
+from tests.conftest import PATIENCE_S
 from tests.gateway.gateway_script import heartbeat, request, view
 
-TAGS = Tags(
-    task=TaskType.QA,
-    slo=Slo(4.0, 0.07),
-    output_tokens=50.0,
-    output_tokens_p90=90.0,
-    confidence=0.8,
-    source=TagSource.MODEL,
-    version="v7",
-)
+TAGS = model_tags(output_tokens_p90=90.0, confidence=0.8, version="v7")
 COST = Cost(0.2, 0.01)
 
 
@@ -42,14 +38,18 @@ class Services(cognition_pb2_grpc.PerceptionServicer, cognition_pb2_grpc.Predict
         self.predicted: list[pb.PredictBatch] = []
         self.delay_s = 0.0
         self.gate: asyncio.Event | None = None
+        self.open = self.most = 0  # calls of Perceive, now and at most
         self.tags: Callable[[pb.PerceiveRequest], Any] = lambda _: to_message(TAGS)
         self.costs: Callable[[pb.PredictRequest], Any] = lambda _: to_message(COST)
 
     async def Perceive(self, batch: pb.PerceiveBatch, context: Any) -> pb.PerceiveReply:
         self.perceived.append(batch)
+        self.open += 1
+        self.most = max(self.most, self.open)
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(self.delay_s)
+        self.open -= 1
         return pb.PerceiveReply(tags=[t for t in map(self.tags, batch.requests) if t is not None])
 
     async def Predict(self, batch: pb.PredictBatch, context: Any) -> pb.PredictReply:
@@ -67,13 +67,13 @@ class Rig:
         self.cognition.post(QuestionAsked(Question(request(request_id, **changes), "some text", "w1")))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while not condition():
                 await asyncio.sleep(0.002)
 
 
 def config(address: str, **changes: Any) -> CognitionConfig:
-    return CognitionConfig(address, address, CognitionQueueConfig(**{"timeout_s": 2.0, **changes}))
+    return CognitionConfig(address, address, CognitionQueueConfig(**{"timeout_s": PATIENCE_S, **changes}))
 
 
 @asynccontextmanager
@@ -105,7 +105,9 @@ async def test_a_request_is_annotated() -> None:
         r.cognition.post(ViewReceived(view(settled_rps=1.0)))
         r.ask(slo_stated=False, slo=Slo(6.0, 0.1, None, True), max_tokens=7)
         await r.until(lambda: bool(r.answers))
-        assert r.answers["r1"] == Annotation(replace(TAGS, slo=Slo(4.0, 0.07, None, True)), COST)
+        assert r.answers["r1"] == Annotation(
+            replace(TAGS, slo=Slo(4.0, 0.07, None, True)), (KindCost(EngineKind("", "A100"), COST),)
+        )
         (asked,) = r.services.perceived[0].requests
         assert (asked.text, asked.max_tokens, asked.slo.whole, asked.tenant) == ("some text", 7, True, "acme")
         (query,) = r.services.predicted[0].requests
@@ -127,10 +129,10 @@ async def test_requests_share_batches_and_wait_for_a_place() -> None:
         await r.until(lambda: len(r.services.perceived) == 1)
         for i in range(20):
             r.ask(f"r{i}")
-        await asyncio.sleep(0.05)
-        assert len(r.services.perceived) == 1
+        r.services.delay_s = 0.02  # in which another batch would come
         r.services.gate.set()
         await r.until(lambda: len(r.answers) == 21)
+        assert r.services.most == 1
         assert [len(b.requests) for b in r.services.perceived] == [1, 8, 8, 4]
 
 

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from hmas.contracts.outcome import OUTCOME_TABLE, Outcome
-from hmas.gateway.openai.errors import ApiError, engine_error
+from hmas.gateway.errors import ApiError, engine_error
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o is not Outcome.FINISHED])

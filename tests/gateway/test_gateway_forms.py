@@ -10,16 +10,19 @@ import httpx
 import orjson
 import pytest
 
+from hmas.contracts.execution import Ended
+from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import USUAL_PATHS
 from hmas.gateway.http.server import for_web_pages
-from tests.gateway.engines.test_named_sse import MESSAGE, RESPONSE, START, token
-from tests.gateway.gateway_harness import CHAT, Gateway, broken, client, engine_info, failing, gateway, stream
+from tests.gateway.engines.test_named_sse import MESSAGE, RESPONSE, START, STOP, named, token
+from tests.gateway.gateway_harness import CHAT, Gateway, answer, broken, client, engine_info, failing, gateway, stream
 from tests.worker.adapters.scripted_engine import Peer
 
 MESSAGES = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello"}]}
 RESPONSES = {"model": "m", "input": "Hello"}
 EMBEDDINGS = {"model": "m", "input": ["Hello", "there"]}
 USAGE = {"prompt_tokens": 4, "total_tokens": 4}
+NAMED_USAGE = {"input_tokens": 4, "output_tokens": 2}
 
 
 def answering(document: object) -> Callable[[Peer], Any]:
@@ -38,8 +41,8 @@ def answering(document: object) -> Callable[[Peer], Any]:
         ("/v1/score", {"model": "m", "text_1": "a", "text_2": "b"}, {"data": [], "usage": USAGE}, (4, 0)),
         ("/tokenize", {"model": "m", "prompt": "Hello"}, {"tokens": [1, 2], "count": 2}, (1, 0)),
         ("/v1/messages/count_tokens", MESSAGES, {"input_tokens": 7}, (1, 0)),
-        ("/v1/messages", MESSAGES, {"content": [], "usage": {"input_tokens": 4, "output_tokens": 2}}, (4, 2)),
-        ("/v1/responses", RESPONSES, {"output": [], "usage": {"input_tokens": 4, "output_tokens": 2}}, (4, 2)),
+        ("/v1/messages", MESSAGES, {"content": [], "stop_reason": "end_turn", "usage": NAMED_USAGE}, (4, 2)),
+        ("/v1/responses", RESPONSES, {"output": [], "status": "completed", "usage": NAMED_USAGE}, (4, 2)),
     ],
 )
 async def test_a_whole_answer_passes_and_is_counted(path: str, body: Any, answer: Any, tokens: tuple[int, int]) -> None:
@@ -153,7 +156,7 @@ async def test_clients_of_anthropic_send_their_key_in_another_header(tmp_path: P
     path = tmp_path / "tenants.yaml"
     digest = sha256(b"hmas-one").hexdigest()
     path.write_text(f"tenants:\n  acme:\n    keys: [{{id: k1, sha256: '{digest}'}}]\n")
-    answer = {"content": [], "usage": {"input_tokens": 4, "output_tokens": 2}}
+    answer = {"content": [], "stop_reason": "end_turn", "usage": {"input_tokens": 4, "output_tokens": 2}}
     async with gateway(behave=answering(answer), tenants_file=path) as g, client(g) as c:
         good = await c.post("/v1/messages", json=MESSAGES, headers={"x-api-key": "hmas-one"})
         bad = await c.post("/v1/messages", json=MESSAGES, headers={"x-api-key": "hmas-two"})
@@ -190,11 +193,12 @@ async def numbered(peer: Peer) -> None:
     seed, streamed = orjson.loads(peer.body)["seed"], orjson.loads(peer.body).get("stream")
     counts = {"prompt_tokens": 5, "completion_tokens": 2, "total_tokens": 7}
     if not streamed:
-        choice = {"index": 0, "message": {"content": f"s{seed}"}}
+        choice = {"index": 0, "message": {"content": f"s{seed}"}, "finish_reason": "stop"}
         await peer.reply(orjson.dumps({"id": f"c{seed}", "choices": [choice], "usage": counts}))
         return
     chunks: list[Any] = [
-        {"id": f"c{seed}", "choices": [{"index": 0, "delta": {"content": text}}]} for text in (f"s{seed}", "b")
+        {"id": f"c{seed}", "choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+        for text, reason in ((f"s{seed}", None), ("b", "stop"))
     ]
     events = [b"data: " + orjson.dumps(each) + b"\n\n" for each in [*chunks, {"choices": [], "usage": counts}]]
     await stream(peer, *events, b"data: [DONE]\n\n")
@@ -237,7 +241,7 @@ async def test_several_prompts_come_in_their_order() -> None:
 
     async def echo(peer: Peer) -> None:
         asked = orjson.loads(peer.body)
-        choice = {"index": 0, "text": f"{asked['prompt']}{asked['seed']}"}
+        choice = {"index": 0, "text": f"{asked['prompt']}{asked['seed']}", "finish_reason": "length"}
         counts = {"prompt_tokens": 5, "completion_tokens": 1}
         await peer.reply(orjson.dumps({"choices": [choice], "usage": counts}))
 
@@ -280,3 +284,61 @@ async def test_a_client_that_leaves_leaves_all_answers() -> None:
             with pytest.raises(httpx.ReadTimeout):
                 await c.post("/v1/chat/completions", json=SEVERAL, timeout=0.3)
         await g.until(lambda: g.shell.live == 0)
+
+
+# --- answers that an engine gives up ---
+
+ABORTED: dict[str, tuple[Any, list[bytes]]] = {
+    "/v1/chat/completions": (
+        CHAT,
+        [
+            b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":null}]}\n\n',
+            b'data: {"choices":[{"delta":{},"finish_reason":"abort"}]}\n\ndata: [DONE]\n\n',
+        ],
+    ),
+    "/v1/messages": (MESSAGES, [START + token(), named("message_delta", delta={"stop_reason": "error"}) + STOP]),
+    "/v1/responses": (RESPONSES, [RESPONSE[1], named("response.completed", response={"status": "cancelled"})]),
+}
+
+
+@pytest.mark.parametrize("path", ABORTED)
+async def test_an_answer_that_is_given_up_ends_with_an_error_in_the_words_of_its_api(path: str) -> None:
+    body, (begun, given_up) = ABORTED[path]
+
+    async def give_up(peer: Peer) -> None:
+        await stream(peer, begun, given_up)
+
+    async with gateway(behave=give_up) as g, client(g) as c:
+        got = await c.post(path, json={**body, "stream": True}, headers={"x-request-id": "mine"})
+        assert got.content.startswith(begun)
+        told = got.content.removeprefix(begun)
+        error = told.partition(b"data: ")[2].partition(b"\n\n")[0]
+        assert "gave the answer up" in orjson.loads(error)["error"]["message"]
+        if path != "/v1/chat/completions":
+            assert told.startswith(b"event: error\n")
+        await g.until(lambda: any(t.settled for t in g.published))
+        (settled,) = [s for t in g.published for s in t.settled]
+        assert (settled.outcome, settled.output_tokens) == (Outcome.ENGINE_ERROR, 1)
+        why = orjson.loads(g.records.journal.timeline("mine") or b"")
+        assert (why["outcome"], [run["outcome"] for run in why["runs"]]) == ("engine_error", ["engine_error"])
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_an_answer_that_is_given_up_before_its_first_token_runs_elsewhere(streamed: bool) -> None:
+    tries = 0
+
+    async def first_gives_up(peer: Peer) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1:
+            await answer(peer)
+        elif streamed:
+            await stream(peer, ABORTED["/v1/chat/completions"][1][1])
+        else:
+            await peer.reply(b'{"choices":[{"index":0,"message":{"content":"a"},"finish_reason":"abort"}]}')
+
+    async with gateway(behave=first_gives_up, workers=("w1", "w2")) as g, client(g) as c:
+        got = await c.post("/v1/chat/completions", json={**CHAT, "stream": streamed})
+        assert (got.status_code, tries) == (200, 2)
+        assert b"abort" not in got.content
+        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.ENGINE_ERROR, Outcome.FINISHED]

@@ -60,12 +60,15 @@ async def test_a_body_too_deep_to_write_again() -> None:
 
 async def test_other_paths_and_methods() -> None:
     async with gateway() as g, client(g) as c:
-        assert (await c.get(PATH)).status_code == 405
+        refused = await c.get(PATH)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
         for path in ("/v1/images", "/pause", "/v1/chat/completions/", "/reset_prefix_cache"):
             response = await c.post(path, json={})
             assert response.status_code == 404
             assert error_of(response)["code"] == "not_found"
-        assert (await c.delete("/v1/models")).status_code == 405
+        refused = await c.delete("/v1/models")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET")
+        assert "allow" not in (await c.get("/v1/nothing")).headers
         assert (await c.get("/health")).status_code == 200
         assert (await c.get("/ready")).status_code == 200
         g.shell.on_connected("w1", False, 0.0)
@@ -112,8 +115,8 @@ async def test_models() -> None:
 
 async def test_keys_and_allowed_models(tmp_path: Path) -> None:
     path = tmp_path / "tenants.yaml"
-    path.write_text("tenants:\n  acme:\n    models: [m]\n    slo: {ttft_ms: 1500}\n  other:\n    models: [z]\n")
-    key, other = make_key(path, "acme").key, make_key(path, "other").key
+    path.write_text("tenants:\n  acme:\n    models: [m]\n    slo: {ttft_ms: 1500}\n  initech:\n    models: [z]\n")
+    key, other = make_key(path, "acme").key, make_key(path, "initech").key
     async with gateway(tenants_file=path) as g, client(g) as c:
         for headers in ({}, {"authorization": "Bearer hmas-wrong"}, {"authorization": f"Basic {key}"}):
             for response in (

@@ -8,26 +8,23 @@ from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import RequestSettled
 from hmas.gateway.metrics import MAX_KEYS, MAX_TENANTS, count_settled, told_verdict
 from hmas.gateway.usage.book import UNKNOWN_USE, Used
+from tests.builders.telemetry import request_settled
 
 
 def settled(tenant: str = "acme", outcome: Outcome = Outcome.FINISHED, ttft_s: float | None = 0.5, tpot_s: float = 0.02,
             *, whole: bool = False, ttlt_s: float | None = None) -> RequestSettled:  # fmt: skip
     done = outcome is Outcome.FINISHED
-    return RequestSettled(
-        request_id="r",
-        tenant=tenant,
-        task=TaskType.QA,
-        outcome=outcome,
-        slo=Slo(1.0, 0.05, ttlt_s, whole=whole),
-        prompt_tokens=10,
-        output_tokens=20 if done else 0,
-        predicted_output_tokens=20.0,
-        ttft_s=ttft_s,
-        tpot_s=tpot_s if done else None,
+    return request_settled(
+        tenant=tenant, outcome=outcome, slo=Slo(1.0, 0.05, ttlt_s, whole=whole), prompt_tokens=10,
+        output_tokens=20 if done else 0, predicted_output_tokens=20.0, ttft_s=ttft_s, tpot_s=tpot_s if done else None,
         last_token_s=ttft_s + 19 * tpot_s if done and ttft_s is not None else None,
-        relegated=False,
-        age_s=0.0,
-    )
+    )  # fmt: skip
+
+
+def left(withdrawn_s: float, *, ttft_s: float | None = None, output_tokens: int = 0,
+         ttlt_s: float | None = None) -> RequestSettled:  # fmt: skip
+    row = settled(outcome=Outcome.CANCELLED, ttft_s=ttft_s, ttlt_s=ttlt_s)
+    return replace(row, withdrawn_s=withdrawn_s, output_tokens=output_tokens)
 
 
 def count(pool: str, tenant: str, verdict: str) -> float:
@@ -47,6 +44,11 @@ def count(pool: str, tenant: str, verdict: str) -> float:
         (settled(outcome=Outcome.POOL_QUEUE_FULL, ttft_s=None), "failed"),
         (settled(outcome=Outcome.ENGINE_ERROR), "failed"),
         (settled(outcome=Outcome.NEVER_FITS, ttft_s=None), "unjudged"),
+        (left(1.0), "unjudged"),
+        (left(1.1), "ttft_missed"),
+        (left(1.0, ttft_s=0.5, output_tokens=10), "unjudged"),
+        (left(1.1, ttft_s=0.5, output_tokens=10), "tpot_missed"),
+        (left(0.8, ttft_s=0.5, output_tokens=10, ttlt_s=0.7), "ttlt_missed"),
     ],
 )
 def test_each_end_has_one_verdict(row: RequestSettled, verdict: str) -> None:

@@ -6,7 +6,7 @@ import httpx
 import orjson
 import pytest
 
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.http.api import build_api, ops_routes
 from hmas.gateway.openai.forms import FORMS

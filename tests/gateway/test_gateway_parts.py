@@ -10,15 +10,15 @@ from rich.console import Console
 from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.job import LinkedBy, Stage
 from hmas.contracts.registry import COMPLETIONS_PATH
-from hmas.gateway.agent.directory import ModelCard, ModelDirectory
-from hmas.gateway.agent.limits import TokenBucket
+from hmas.gateway.agent.admission.limits import TokenBucket
+from hmas.gateway.agent.pools.directory import ModelCard, ModelDirectory
 from hmas.gateway.exchange import Exchange
-from hmas.gateway.journal import RequestJournal, stage_told, timeline_json
+from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.forms import FORMS
+from hmas.gateway.openai.tiers import ServiceTier
 from hmas.gateway.settings import GatewaySettings
-from hmas.gateway.tenants.terms import ServiceTier
-from hmas.mesh.why import render_why
+from hmas.operator.why import render_why
 from tests.gateway.gateway_script import heartbeat, request
 
 
@@ -62,16 +62,16 @@ def exchange(request_id: str, client_id: str) -> Exchange:
 
 
 def test_the_journal_forgets_the_oldest() -> None:
-    journal = RequestJournal(2)
+    journal = RequestJournal("g1", 2)
     for i in range(3):
-        journal.keep(exchange(f"r{i}", f"c{i}"))
+        journal.settled(exchange(f"r{i}", f"c{i}"))
     assert [journal.find(i) is not None for i in ("r0", "c0", "r1", "c1", "r2")] == [False, False, True, True, True]
 
 
 def test_of_a_client_id_used_twice_the_last_request_is_found() -> None:
-    journal = RequestJournal(2)
+    journal = RequestJournal("g1", 2)
     for i in range(3):
-        journal.keep(exchange(f"r{i}", "same"))
+        journal.settled(exchange(f"r{i}", "same"))
     found = journal.find("same")
     assert found is not None
     assert found.request.id == "r2"
@@ -99,19 +99,19 @@ def test_the_route_is_told_with_the_seconds_at_each_worker_and_shown() -> None:
 
 
 def test_the_stages_of_a_job_are_told_with_what_was_promised_and_what_was_cached() -> None:
-    journal = RequestJournal(8)
+    journal = RequestJournal("g1", 8, clock=lambda: 100.0, wall_clock=lambda: 1000.0)
     for i, job in enumerate(("00ff", "0011", "00ff")):
         each = exchange(f"r{i}", f"c{i}")
         each.stage = Stage(job=job, index=i, parent="", linked=LinkedBy.NEW)
         each.cached_tokens = 64 * i
-        journal.keep(each)
-    told = [stage_told(each, "g1", 5.0 + n) for n, each in enumerate(journal.stages("00ff"))]
+        journal.settled(each)
+    told = journal.stages("00ff")
     assert [(s["stage"], s["request"], s["gateway"], s["cached"]) for s in told] == [
         (0, "r0", "g1", 0), (2, "r2", "g1", 128)
     ]  # fmt: skip
     assert told[0]["promised"] is None  # it was granted nowhere
     assert told[0]["outcome"] == "in flight"
-    assert [s["began_unix_s"] for s in told] == [5.0, 6.0]
+    assert {s["began_unix_s"] for s in told} == {1000.0 - 100.0 + each.request.arrival_s}
 
 
 def test_a_bucket_of_nothing_never_fills() -> None:

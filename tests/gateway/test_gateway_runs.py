@@ -18,7 +18,6 @@ from hmas.contracts.execution import Adopt, Declined, Ended, EngineShare, FirstT
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.http.server import HttpServerConfig
-from hmas.gateway.shell import GatewayShellConfig
 from hmas.gateway.tenants.keys import make_key
 from hmas.runtime.tracing import Tracing
 from tests.gateway.gateway_harness import (
@@ -36,6 +35,7 @@ from tests.gateway.gateway_harness import (
     event,
     failing,
     gateway,
+    last,
     silence,
     stream,
     usage,
@@ -108,14 +108,14 @@ async def test_the_worker_hears_of_each_step_of_a_run() -> None:
     async with gateway(behave=silence) as g:
         reader, writer = await asking(g)
         peer = await g.asked()
-        g.shell.report_progress()
+        g.shell.relay.report_progress()
         await peer.begin_chunks()
         await peer.chunk(event(0))
         await reader.readuntil(event(0)[-20:])
         assert exchange(g).call is None  # the request cannot run anywhere else any more
-        await peer.chunk(event(1) + event(2))
-        await reader.readuntil(event(2)[-20:])
-        g.shell.report_progress()
+        await peer.chunk(event(1) + last(2))
+        await reader.readuntil(last(2)[-20:])
+        g.shell.relay.report_progress()
         await peer.chunk(usage(5, prompt=7, cached=4))
         await peer.chunk(DONE)
         await peer.end_chunks()
@@ -128,7 +128,7 @@ async def test_the_worker_hears_of_each_step_of_a_run() -> None:
             request_id=request_id, grant=1, outcome=Outcome.FINISHED, status=200, output_tokens=5, prompt_tokens=7,
             cached_tokens=4,
         )  # fmt: skip
-        g.shell.report_progress()
+        g.shell.relay.report_progress()
         assert len(g.workers.sent) == 6
         await g.until(lambda: any(t.settled for t in g.published))
         (settled,) = [s for t in g.published for s in t.settled]
@@ -203,9 +203,9 @@ async def test_a_run_that_the_worker_stops_frees_the_engine_and_waits_again() ->
         await g.until(peer.writer.is_closing)
         (ended,) = g.workers.of(Ended)
         assert (ended.retryable, ended.message) == (True, "the engine is down")
-        g.engine.script[PATH] = lambda peer: stream(peer, event(0), DONE)
+        g.engine.script[PATH] = lambda peer: stream(peer, last(0), DONE)
         g.workers.grant(worker, submit)
-        assert (await task).content == event(0) + DONE
+        assert (await task).content == last(0) + DONE
         g.shell.on_message(worker, Stop(submit.request.id, 2, "too late"))
         assert g.workers.of(Declined) == [Declined(submit.request.id, 2)]
 
@@ -218,8 +218,8 @@ async def test_a_begun_answer_outlives_its_worker_and_is_adopted_again() -> None
         await peer.chunk(event(0))
         await g.until(lambda: bool(g.workers.of(FirstToken)))
         g.shell.on_connected("w1", False, 5.0)
-        await peer.chunk(event(1))
-        await reader.readuntil(event(1)[-20:])
+        await peer.chunk(last(1))
+        await reader.readuntil(last(1)[-20:])
         g.shell.on_connected("w1", True, 0.0)
         (adopted,) = g.workers.of(Adopt)
         assert (adopted.engine, adopted.grant, adopted.attempt) == ("e1", 1, 1)
@@ -248,7 +248,7 @@ async def test_while_its_worker_is_silent_the_gateway_uses_an_engine_and_says_so
         assert sample("hmas_gateway_bypass_runs_total") == before + 1
         assert g.workers.submits == []
         assert "priority" not in orjson.loads(g.engine.requests[0].body)
-        told = orjson.loads(g.shell.timeline("mine") or b"")
+        told = orjson.loads(g.records.journal.timeline("mine") or b"")
         assert told["attempts"] == []
         ((run,),) = [told["runs"]]
         assert (run["worker"], run["engine"], run["bypass"], run["grant"]) == ("w1", "e1", True, None)
@@ -267,7 +267,7 @@ async def test_a_stream_that_has_begun_is_told_of_bypass_in_a_comment() -> None:
         peer = await g.asked()
         assert sample("hmas_gateway_bypass_engines") == 1
         await peer.begin_chunks()
-        for each in (event(0), event(1), DONE):
+        for each in (event(0), last(1), DONE):
             await peer.chunk(each)
         await peer.end_chunks()
         relayed = await reader.readuntil(DONE)
@@ -379,7 +379,8 @@ async def test_a_client_that_leaves_frees_the_engine(streamed: bool, begun: bool
         writer.close()
         await g.until(peer.writer.is_closing)  # because the gateway closed the connection
         await g.until(lambda: g.shell.live == 0)
-        assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED]
+        tokens = int(begun and streamed)
+        assert [(end.outcome, end.output_tokens) for end in g.workers.of(Ended)] == [(Outcome.CANCELLED, tokens)]
 
 
 async def test_a_thousand_clients_that_leave_at_once_leave_nothing_behind() -> None:
@@ -394,7 +395,7 @@ async def test_a_thousand_clients_that_leave_at_once_leave_nothing_behind() -> N
         await peer.gone()
         freed += 1
 
-    async with gateway(behave=behave, grants=False, shell=GatewayShellConfig("g", journal=0)) as g:
+    async with gateway(behave=behave, grants=False, kept=0) as g:
         g.shell.on_heartbeat(heartbeat("w1", engines=(engine_info(g.engine.url),), max_queued=2000))
         tasks = len(asyncio.all_tasks())
         clients = [await asking(g) for _ in range(1000)]
@@ -414,7 +415,7 @@ async def test_a_thousand_clients_that_leave_at_once_leave_nothing_behind() -> N
         assert not pool._open
         assert not pool._connecting
         assert not pool._waiting
-        assert not g.shell._runs
+        assert not g.shell.relay._runs
         assert len(g.workers.of(Withdraw)) == 250
         assert [ended.outcome for ended in g.workers.of(Ended)] == [Outcome.CANCELLED] * 750
         clients.clear()

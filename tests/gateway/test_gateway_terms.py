@@ -1,9 +1,9 @@
 import pytest
 
 from hmas.contracts.request import Slo
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
+from hmas.gateway.openai.tiers import ServiceTier
 from hmas.gateway.tenants.terms import (
-    ServiceTier,
     SloBounds,
     Tenant,
     client_request_id,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from hmas.contracts.job import MAX_TOLD_JOBS, JobsTold, LinkedBy, PrefixChain, Stage
+from hmas.contracts.job import MAX_TOLD_JOBS, JobsReply, LinkedBy, PrefixChain, Stage
 from hmas.gateway import jobs
 from hmas.gateway.jobs import JobBook
-from hmas.mesh.jobs import merged, render_jobs, templates
+from hmas.operator.jobs import merged, render_jobs, templates
 from hmas.wire.codec import decode, encode
 from tests.worker.builders import request
 
@@ -24,17 +24,17 @@ def test_calls_of_a_job_are_added_up() -> None:
     made = replace(request("r1", tenant="acme", prompt_tokens=100), prefix=CHAIN)
     book.began(10.0, made, stage("j"))
     book.began(11.0, replace(made, id="r2"), stage("j", 1))
-    (row,) = book.told(12.0, "g").jobs
+    (row,) = book.report(12.0, "g").jobs
     assert (row.calls, row.running, row.begun_age_s, row.quiet_s) == (2, 2, 2.0, 0.0)
     book.ended(13.0, "j", 3.0, True, 20, 40)
     book.ended(14.0, "j", 3.0, False, 5, 0)
     book.ended(14.0, "j", 3.0, True, 5, 0)  # nothing of it is open
     book.ended(14.0, "unknown", 3.0, True, 5, 0)
-    told = book.told(15.0, "g")
+    told = book.report(15.0, "g")
     (row,) = told.jobs
     assert (row.running, row.failed, row.prompt_tokens, row.output_tokens, row.cached_tokens) == (0, 1, 200, 25, 40)
     assert (row.template, row.request_id, row.busy_s, row.quiet_s) == ("00000000000000ab", "r2", 6.0, 1.0)
-    assert decode(JobsTold, encode(told)) == told
+    assert decode(JobsReply, encode(told)) == told
 
 
 def test_the_book_is_bounded_and_forgets_the_quietest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +42,9 @@ def test_the_book_is_bounded_and_forgets_the_quietest(monkeypatch: pytest.Monkey
     book = JobBook()
     for name in ("a", "b", "c", "a", "d"):
         book.began(1.0, request("r" + name), stage(name))
-    assert [row.job for row in book.told(1.0, "g").jobs] == ["d", "a", "c"]
+    assert [row.job for row in book.report(1.0, "g").jobs] == ["d", "a", "c"]
     monkeypatch.setattr(jobs, "MAX_TOLD_JOBS", 2)
-    assert book.told(1.0, "g").left_out == 1
+    assert book.report(1.0, "g").left_out == 1
     assert MAX_TOLD_JOBS < 65_536
 
 
@@ -56,7 +56,7 @@ def test_a_job_whose_calls_came_to_two_gateways_is_one() -> None:
     other.began(3.0, replace(made, id="r2"), stage("j", 1))
     other.ended(8.0, "j", 5.0, True, 20, 90)
     other.began(9.0, request("r3"), stage("k"))
-    rows = merged([one.told(10.0, "g1"), other.told(10.0, "g2")])
+    rows = merged([one.report(10.0, "g1"), other.report(10.0, "g2")])
     job = next(row for row in rows if row.job == "j")
     assert (job.calls, job.begun_age_s, job.quiet_s, job.cached_tokens, job.request_id) == (2, 10.0, 2.0, 150, "r2")
     slowest, running = templates(rows)

@@ -4,20 +4,21 @@ from dataclasses import replace
 
 from hmas.contracts.job import LinkedBy, PrefixChain, Stage
 from hmas.contracts.request import Request, Slo
-from hmas.gateway.agent.outlook import JobOutlook, OutlookConfig
+from hmas.gateway.agent.config import JobOutlookConfig
+from hmas.gateway.agent.jobs.job_outlook import JobOutlook
+from tests.builders.requests import client_request
 
 TPOT_S, SPEED = 0.02, 1000.0
 
 
 def outlook(**changes: float) -> JobOutlook:
-    return JobOutlook(OutlookConfig(**changes), prefill_tokens_per_s=SPEED, tpot_s=TPOT_S)  # type: ignore[arg-type]
+    return JobOutlook(JobOutlookConfig(**changes), prefill_tokens_per_s=SPEED, tpot_s=TPOT_S)  # type: ignore[arg-type]
 
 
 def request(request_id: str, arrival_s: float, slo: Slo | None = None) -> Request:
-    return Request(
-        id=request_id, model="m", tenant="t", flow="", prompt_tokens=100, max_tokens=None, stream=True,
-        slo=slo or Slo(4.0, 0.1), slo_stated=slo is not None, priority=0, weight=1.0, importance=0.75,
-        arrival_s=arrival_s, prefix=PrefixChain((5,), (0,)),
+    return client_request(
+        request_id, tenant="t", slo=slo or Slo(4.0, 0.1), slo_stated=slo is not None, arrival_s=arrival_s,
+        prefix=PrefixChain((5,), (0,)),
     )  # fmt: skip
 
 

@@ -1,12 +1,14 @@
 """The linker: which job a request continues, by a script of requests."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hmas.contracts.job import NO_CHAIN, LinkedBy, Stage, StageArrived
 from hmas.contracts.use import ToldStage
-from hmas.gateway.agent.linking import JobLinker, LinkingConfig
+from hmas.gateway.agent.config import LinkingConfig
+from hmas.gateway.agent.jobs.linking import JobLinker
 from hmas.laws.prefix_chain import chain_of_messages, tenant_key
 
 SYSTEM, TASK = ("system", "policy"), ("user", "a task")
@@ -196,3 +198,24 @@ def test_what_is_heard_is_bounded_too() -> None:
     for n in range(5):
         link(SYSTEM, ("user", f"task {n}"))
     assert len(link.linker.report(1.0)) == 2
+
+
+def test_of_too_many_stages_the_last_are_told() -> None:
+    link = Link(max_told=2)
+    jobs = [link(("user", f"task {i}")).job for i in range(3)]
+    link(("user", "task 0"), ("assistant", "x"), ("user", "y"))
+    assert [(told.job, told.stages) for told in link.linker.report(1.0)] == [(jobs[2], 1), (jobs[0], 2)]
+
+
+def test_a_turn_that_one_gateway_knows_is_kept_where_another_does_not() -> None:
+    """A job is joined by the second message that any gateway has seen, not by what came last."""
+    link = Link()
+    opened = link(("system", "a"), TASK)
+    told = ToldStage(job=opened.job, node=0, thread=0, turn=0, stages=2, request_id="far")
+    (first,) = link.linker.report(1.0)
+    assert first.turn == 0
+    link.linker.hear(1.0, [replace(told, turn=77)])
+    link.linker.hear(2.0, [replace(told, stages=3, turn=5)])
+    link(("system", "a"), TASK, ("assistant", "x"), at_s=3.0)
+    (later,) = link.linker.report(9.0)
+    assert (later.job, later.turn) == (opened.job, 77)

@@ -6,16 +6,10 @@ import pytest
 
 from hmas.contracts.registry import CHAT_PATH, COMPLETIONS_PATH
 from hmas.gateway.engines.body import run_body
-from hmas.gateway.openai.body import (
-    PERCEIVED_CHARS,
-    STEERING_FIELDS,
-    Call,
-    CallRules,
-    parse_call,
-    parse_calls,
-    request_of,
-)
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
+from hmas.gateway.openai.body import PERCEIVED_CHARS, Call, CallRules, parse_call, parse_calls
+from hmas.gateway.openai.steering import STEERING_FIELDS
+from hmas.gateway.reception import request_of
 from hmas.gateway.tenants.terms import Tenant, terms_of
 
 MESSAGES = [{"role": "user", "content": "Hello there"}]
@@ -34,7 +28,7 @@ def completion(**fields: Any) -> Call:
 
 
 def engine_body(call: Call) -> Any:
-    return orjson.loads(b"".join(run_body("served", call.rest, None, call.xargs)))
+    return orjson.loads(b"".join(run_body("served", call.rest, None, call.xargs, call.seed)))
 
 
 def test_unknown_fields_pass_through_and_the_model_is_resolved() -> None:
@@ -138,7 +132,7 @@ def test_wrong_chat_fields_name_the_field(fields: Any, param: str) -> None:
 
 def divided(path: str, **fields: Any) -> tuple[list[Any], int, bool]:
     calls = parse_calls(path, orjson.dumps({"model": "m"} | fields), OPEN)
-    return [engine_body(call) for call in calls.parts], calls.answers, calls.usage
+    return [engine_body(call) for call in calls.each()], calls.answers, calls.usage
 
 
 def test_several_answers_are_requests_of_their_own_each_with_its_seed() -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,24 @@ import grpc
 import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from structlog.testing import capture_logs
 
 from hmas.contracts.execution import Ended, Stop, Submit, Withdraw
 from hmas.contracts.gateway import GatewayDraining
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.directory import ModelDirectory
+from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.http.bodies import BodyBounds, BodyDesk
 from hmas.gateway.picker.request import PickedRequest
 from hmas.gateway.picker.server import SERVICE, PickerServer
+from hmas.gateway.picker.strangers import Strangers
 from hmas.gateway.reception import Reception
 from hmas.gateway.tenants.store import TenantStore
 from hmas.laws.scoring import verdict
+from hmas.runtime.logs import LogRateLimit
 from hmas.wire.v1 import ext_proc_pb2 as pb
 from tests.certificates import issuer
+from tests.conftest import PATIENCE_S
 from tests.gateway.gateway_harness import CHAT, PATH, Gateway, gateway
 from tests.gateway.gateway_script import heartbeat
 
@@ -43,6 +48,7 @@ class Stream:
     def __post_init__(self) -> None:
         self._messages: asyncio.Queue[Any] = asyncio.Queue()
         self._sending = False
+        self.aborted: grpc.StatusCode | None = None
 
     async def read(self) -> Any:
         return await self._messages.get()
@@ -53,6 +59,9 @@ class Stream:
         await asyncio.sleep(0.001)
         self._sending = False
         self.said.append(message)
+
+    async def abort(self, code: grpc.StatusCode, _: str) -> None:
+        self.aborted = code
 
     def tell(self, **what: Any) -> None:
         self._messages.put_nowait(pb.ProcessingRequest(**what))
@@ -95,12 +104,12 @@ def _map(headers: dict[str, str]) -> pb.HeaderMap:
 
 
 @asynccontextmanager
-async def stream(g: Gateway, **bounds: Any) -> AsyncIterator[Stream]:
+async def stream(g: Gateway, strangers: Strangers | None = None, **bounds: Any) -> AsyncIterator[Stream]:
     directory = ModelDirectory(max_pools=8)
     directory.hear(heartbeat())
     reception = Reception(g.shell, TenantStore(None), directory, replay_field=False)
     found, size = Stream(g), BodyBounds(**{"max_bytes": 100_000, **bounds})
-    picked = PickedRequest(found, g.shell, reception, size, BodyDesk(size))
+    picked = PickedRequest(found, g.shell, reception, size, BodyDesk(size), strangers or Strangers())
     found.task = asyncio.create_task(picked.serve())
     yield found
     if not found.task.done():
@@ -185,7 +194,7 @@ async def test_its_health_follows_the_gateways_and_it_speaks_tls(tmp_path: Path)
             up, down = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
             assert await states() == [up, down, down]
             ready[0] = True
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE_S):
                 while await states() != [up, up, up]:
                     await asyncio.sleep(0.05)
             await server.retire()
@@ -289,6 +298,7 @@ async def test_refusals() -> None:
                 code, error, sent = await s.refusal()
                 assert (code, error["reason"], sent["x-hmas-reason"]) == (status, reason, reason)
                 assert sent["x-request-id"]
+                assert sent.get("allow") == ("POST" if status == 405 else None)
         assert g.shell.live == 0
 
 
@@ -362,3 +372,122 @@ async def test_a_request_that_takes_too_long_is_broken_off() -> None:
         await s.says(3)
         code, error, _ = await s.refusal()
         assert (code, error["reason"]) == (504, "timed_out")
+
+
+KEYS = "tenants:\n  alice:\n    keys: [{id: a, sha256: %s}]\n"
+KEY = "a key of alice's, for tests"
+
+
+@asynccontextmanager
+async def picking(g: Gateway, strangers: Strangers, tenants: TenantStore) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to a real server of this gateway."""
+    directory = ModelDirectory(max_pools=8)
+    directory.hear(heartbeat())
+    reception = Reception(g.shell, tenants, directory, replay_field=False)
+    server = PickerServer(g.shell, reception, lambda: True, bounds=BodyBounds(), most=1000, strangers=strangers)
+    port = await server.start("127.0.0.1", 0)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    await server.stop()
+
+
+def opened(channel: grpc.aio.Channel) -> Any:
+    return channel.stream_stream(
+        f"/{SERVICE}/Process", request_serializer=lambda message: message,
+        response_deserializer=pb.ProcessingResponse.FromString,
+    )()  # fmt: skip
+
+
+def begun(key: str = KEY, path: str = PATH) -> bytes:
+    named = {":method": "POST", ":path": path, "authorization": f"Bearer {key}"}
+    modes = pb.ProtocolConfiguration(request_body_mode=MODES.BUFFERED, response_body_mode=MODES.NONE)
+    headers = pb.HttpHeaders(headers=_map(named))
+    return pb.ProcessingRequest(request_headers=headers, protocol_config=modes).SerializeToString()
+
+
+async def asked(channel: grpc.aio.Channel) -> str:
+    """Where the engine is that a good request goes to."""
+    stream = opened(channel)
+    await stream.write(begun())
+    await stream.read()
+    await stream.write(
+        pb.ProcessingRequest(request_body=pb.HttpBody(body=BODY, end_of_stream=True)).SerializeToString()
+    )
+    told = (await stream.read()).request_body.response
+    stream.cancel()
+    return headers_of(told.header_mutation)["x-gateway-destination-endpoint"]
+
+
+async def ended(stream: Any) -> grpc.StatusCode:
+    """How a stream ends, whatever comes before."""
+    with suppress(grpc.aio.AioRpcError):
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+    code: grpc.StatusCode = await stream.code()
+    return code
+
+
+@pytest.fixture
+def tenants(tmp_path: Path) -> TenantStore:
+    (tmp_path / "tenants.yaml").write_text(KEYS % sha256(KEY.encode()).hexdigest())
+    return TenantStore(tmp_path / "tenants.yaml")
+
+
+@pytest.mark.parametrize("sent", [[], [begun("wrong")], [b"\xff\xff\xff"], [begun(path="/else")]])
+async def test_streams_without_a_key_are_few_and_end_and_a_good_one_is_answered(
+    tenants: TenantStore, sent: list[bytes]
+) -> None:
+    strangers = Strangers(most=20, within_s=1.0)
+    async with gateway() as g, picking(g, strangers, tenants) as channel:
+        held = [opened(channel) for _ in range(100)]
+        for each in held:
+            for data in sent:
+                await each.write(data)
+        assert await asked(channel) == g.engine.url.removeprefix("http://")
+        assert len(strangers) <= 20
+        async with asyncio.timeout(PATIENCE_S):
+            ends = {await ended(each) for each in held}
+        late = {grpc.StatusCode.DEADLINE_EXCEEDED}
+        assert ends - late == ({grpc.StatusCode.OK} if sent else set())
+        await g.until(lambda: len(strangers) == 0)
+        assert await asked(channel) == g.engine.url.removeprefix("http://")
+
+
+async def test_nobody_may_watch_its_health(tenants: TenantStore) -> None:
+    async with gateway() as g, picking(g, Strangers(), tenants) as channel:
+        watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        async with asyncio.timeout(PATIENCE_S):
+            assert await watching.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_bytes_that_are_no_message_are_one_line_of_log(
+    tenants: TenantStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hmas.gateway.picker.request.told", LogRateLimit())
+    async with gateway() as g, picking(g, Strangers(), tenants) as channel:
+        with capture_logs() as logs:
+            for late in (False, True, False, True):
+                stream = opened(channel)
+                if late:
+                    await stream.write(begun())
+                    await stream.read()
+                await stream.write(b"\xff\xff\xff")
+                assert (await stream.read()).immediate_response.status.code == 400
+                assert await stream.read() is grpc.aio.EOF
+        assert [each["event"] for each in logs if each["log_level"] in ("warning", "error")] == ["picker_malformed"]
+
+
+@pytest.mark.parametrize("status", ["9" * 30, "9" * 5_000, "99", "600", "-20", "\u0662\u0660\u0660", "", "20x"])
+async def test_a_status_that_is_none_counts_as_the_engines_failure(status: str) -> None:
+    async with gateway() as g, stream(g) as s:
+        s.request()
+        s.body()
+        await s.says(2)
+        with capture_logs() as logs:
+            s.tell(
+                response_headers=pb.HttpHeaders(headers=_map({":status": status, "x-envoy-upstream-service-time": "1"}))
+            )
+            await g.until(lambda: bool(g.workers.of(Ended)))
+        assert [each for each in logs if each["log_level"] == "error"] == []
+        (ended,) = g.workers.of(Ended)
+        assert ended.outcome is Outcome.ENGINE_ERROR

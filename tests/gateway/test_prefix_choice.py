@@ -1,6 +1,7 @@
 """The choice of a worker where the prompt is known: by what it costs, with what each worker holds."""
 
 from dataclasses import replace
+from typing import Any
 
 from hmas.contracts.gateway import (
     FirstTokenRelayed,
@@ -16,8 +17,11 @@ from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.use import UseReport
-from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.config import GatewayConfig, RouteChoiceConfig, RouterConfig
+from hmas.gateway.agent.pools.workers import KnownWorker
+from hmas.gateway.agent.routing.route_chooser import RouteChooser
 from hmas.wire.codec import decode, encode
+from tests.builders.registry import engine_info
 from tests.gateway.gateway_script import Mesh, heartbeat, load, run_ended, submits
 
 TOKENS = 4_000
@@ -126,7 +130,7 @@ def test_what_another_gateway_sent_is_known_once_it_told() -> None:
 
 
 def test_a_report_is_bounded() -> None:
-    mesh = Mesh(*workers(2), config=GatewayConfig(gateway="g", max_told_nodes=10))
+    mesh = Mesh(*workers(2), config=GatewayConfig(gateway="g", chooser=RouteChoiceConfig(max_told_nodes=10)))
     for i in range(20):
         send(mesh, f"x{i}", prompt(1000 + i, 2000 + i))
     report = told(mesh.tick(1.0))
@@ -185,7 +189,7 @@ def test_of_many_workers_few_are_compared_and_the_holder_is_among_them() -> None
     serve(mesh, "a0", first)
     worker, route = send(mesh, "a1", prompt(1 << 60, 2 << 60, 0xFEDCBA9876543210))
     assert worker == first
-    assert 4 < len(route.workers) <= GatewayConfig(gateway="g").max_candidates
+    assert 4 < len(route.workers) <= RouteChoiceConfig().max_candidates
 
 
 def test_of_several_gateways_not_all_choose_the_least_loaded_worker() -> None:
@@ -231,7 +235,7 @@ def test_a_worker_that_is_gone_is_forgotten_with_what_it_held() -> None:
     first, _ = send(mesh, "a0", prompt(1, 2))
     serve(mesh, "a0", first)
     mesh.play(StreamChanged(first, False))
-    mesh.tick(2 * GatewayConfig(gateway="g").forget_bypass_s)
+    mesh.tick(2 * RouterConfig().forget_bypass_s)
     mesh.play(HeartbeatReceived(heartbeat(first)), StreamChanged(first, True))
     other = next(name for name in workers(2) if name != first)
     mesh.play(HeartbeatReceived(heartbeat(other)), StreamChanged(other, True))
@@ -256,3 +260,32 @@ def test_what_all_prompts_begin_with_does_not_bring_first_requests_to_one_worker
 
     assert at_the_holder(turn=0) == 2
     assert at_the_holder(turn=7) > 2
+
+
+def worker(name: str = "w1", *, heard_s: float = 0.0, **changes: Any) -> KnownWorker:
+    found = KnownWorker(heartbeat=heartbeat(name), heard_s=heard_s)
+    found.engines_up = 1
+    found.bound()
+    for field, value in changes.items():
+        setattr(found, field, value)
+    return found
+
+
+def test_fewer_workers_are_drawn_the_more_gateways_choose() -> None:
+    chooser = RouteChooser(GatewayConfig(gateway="g", chooser=RouteChoiceConfig(max_candidates=4, max_drawn=5)))
+    assert [chooser.drawn(0.0, workers) for workers in (1, 4, 5, 100)] == [1, 4, 5, 5]
+    chooser.hear(10.0, "g2", ())
+    assert [chooser.drawn(10.0, workers) for workers in (2, 4, 7, 100)] == [2, 2, 4, 5]
+    assert chooser.drawn(20.0, 4) == 2
+    assert chooser.drawn(20.25, 4) == 4, "the others are gone"
+    engine = engine_info(kv_capacity_tokens=0)
+    made = worker("w1")
+    made.heartbeat = heartbeat("w1", engines=(engine, replace(engine, engine="e2", kv_capacity_tokens=1000)))
+    chooser.enter(made)
+    assert chooser.index.holders[made.holder].capacity == 262_144 + 1000
+    made.heartbeat = heartbeat("w1", engines=())
+    chooser.enter(made)
+    assert chooser.index.holders[made.holder].capacity == 262_144
+    chooser.index.hold(made.holder, (7,), (10,))
+    assert chooser.index.epoch_of(made.holder, 7) > 0
+    assert chooser.index.epoch_of(made.holder, 8) == chooser.index.epoch_of(made.holder + 1, 7) == 0

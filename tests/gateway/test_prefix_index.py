@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmas.contracts.job import PrefixChain
-from hmas.gateway.agent.prefix_index import ALONE, EPOCHS, FEW, NODE_STEP, SHARED, WAYS, PrefixIndex
+from hmas.gateway.agent.config import GatewayConfig
+from hmas.gateway.agent.routing.prefix_index import ALONE, EPOCHS, FEW, NODE_STEP, SHARED, WAYS, PrefixIndex
+from hmas.gateway.agent.routing.route_chooser import RouteChooser
 
 NODE_TOKENS = 100
 
@@ -43,7 +45,7 @@ def test_a_node_that_many_hold_is_known_of_all_of_them() -> None:
     found, shared = index.held(chain(7, 8), 2 * FEW)
     assert found == {places[-1]: 200}
     assert [tokens_at(index, place, shared) for place in places] == [100] * len(places)
-    index.places[places[0]].cut(index.places[places[0]].epoch)
+    index.holders[places[0]].cut(index.holders[places[0]].epoch)
     assert tokens_at(index, places[0], shared) == 0
 
 
@@ -65,7 +67,7 @@ def test_a_cut_forgets_what_was_used_as_long_ago_and_nothing_else() -> None:
     epochs = [index.epoch_of(a, node) for node in range(1, 21)]
     assert epochs == sorted(epochs)
     assert len(set(epochs)) > 5
-    index.places[a].cut(epochs[9])
+    index.holders[a].cut(epochs[9])
     assert [bool(index.last_use(a, chain(n))[0]) for n in range(1, 21)] == [e > epochs[9] for e in epochs]
 
 
@@ -88,7 +90,7 @@ def test_it_forgets_what_a_cache_of_that_memory_displaced(prompts: list[tuple[in
     promised = {n for n in recent if index.last_use(a, chain(n))[0]}
     assert surely <= promised
     assert not surely_not & promised
-    place = index.places[a]
+    place = index.holders[a]
     assert place.tokens <= capacity + slack
 
 
@@ -147,3 +149,18 @@ def test_its_memory_is_fixed_and_small() -> None:
     for i in range(1 << 17):
         index.hold(places[i % 64], ((i * 0x9E3779B97F4A7C15) % 2**64,), (1,))
     assert index.bytes == before <= 40 * (1 << 16)
+
+
+def test_what_a_holder_uses_again_counts_once_and_as_used_now() -> None:
+    """Its tokens are those of all nodes that it holds, each in the epoch of its last use."""
+    index = RouteChooser(GatewayConfig(gateway="g")).index
+    first, second = index.enter(1600), index.enter(1600)
+    for _ in range(40):  # of several nodes in one set, and of a node that two hold, another slot is taken each time
+        for number in (first, second):
+            index.hold(number, (1 << 40, 2 << 40, 3 << 40), (100, 200, 300))
+            holder = index.holders[number]
+            epochs = [index.epoch_of(number, node << 40) for node in (1, 2, 3)]
+            assert holder.tokens == 600 == sum(holder._buckets)
+            assert epochs == sorted(epochs, reverse=True)
+            assert epochs[0] == holder.epoch
+    assert index.holders[first].epoch > 1

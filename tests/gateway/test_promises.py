@@ -19,14 +19,15 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.use import ToldPromise
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.promises import Promises
+from hmas.gateway.agent.admission.promises import Promises
+from hmas.gateway.agent.config import GatewayConfig, PromiseConfig
 from hmas.gateway.tenants.keys import make_key
 from tests.gateway.gateway_harness import PATH, body, client, gateway
 from tests.gateway.gateway_script import heartbeat, request
 
-CONFIG = GatewayConfig(gateway="g", max_promises=100)
+CONFIG = GatewayConfig(gateway="g", promises=PromiseConfig(max_promises=100))
 
 
 def test_a_promise_holds_from_its_time_on_for_a_while_and_once() -> None:
@@ -36,7 +37,7 @@ def test_a_promise_holds_from_its_time_on_for_a_while_and_once() -> None:
     assert promises.redeem(15.0, "a")
     assert not promises.redeem(15.0, "a")
     promises.make(20.0, "a", 5.0)
-    assert not promises.redeem(25.1 + CONFIG.promise_kept_s, "a")
+    assert not promises.redeem(25.1 + CONFIG.promises.kept_s, "a")
     assert not promises.redeem(25.0, "b")
 
 
@@ -50,9 +51,9 @@ def test_who_comes_too_early_and_is_refused_again_keeps_the_earlier_time() -> No
 
 def test_as_many_promises_are_kept_as_there_is_room_for() -> None:
     promises = Promises(CONFIG)
-    for number in range(CONFIG.max_promises + 1):
+    for number in range(CONFIG.promises.max_promises + 1):
         promises.make(0.0, f"{number}", 1.0)
-    assert len(promises) == CONFIG.max_promises
+    assert len(promises) == CONFIG.promises.max_promises
     assert not promises.redeem(1.0, "0")
     assert promises.redeem(1.0, "1")
 
@@ -160,3 +161,39 @@ async def test_the_same_body_of_the_same_tenant_is_the_same_request(tmp_path: Pa
         await asyncio.sleep(RETRY_S)
         assert await ask("one")
         assert await ask("two")
+
+
+def test_promises_by_their_instants() -> None:
+    config = replace(CONFIG, promises=PromiseConfig(max_promises=2, kept_s=10.0))
+    promises = Promises(config)
+    assert not promises.changed
+    assert promises.make(0.0, "a", 5.0) == 5.0
+    assert promises.changed
+    assert promises.make(2.0, "a", 9.0) == 3.0, "it keeps the earlier time"
+    assert promises.make(5.0, "a", 9.0) == 0.0, "also at that very instant"
+    assert promises.make(6.0, "a", 2.0) == 2.0, "the time told has passed"
+    assert promises.make(6.0, "a", 1.0) == 1.0, "an earlier one replaces it"
+    assert not promises.redeem(6.75, "a")
+    assert promises.redeem(7.0, "a")
+    assert not promises.redeem(7.0, "a")
+    assert promises.report(7.0) == ((), ("a",))
+    assert not promises.changed
+    promises.make(10.0, "late", 0.0)
+    assert promises.redeem(20.0, "late")
+    promises.make(10.0, "late", 0.0)
+    assert not promises.redeem(20.25, "late")
+    assert len(promises) == 0
+    for content in "xyz":
+        promises.make(30.0, content, 1.0)
+    assert not promises.redeem(31.0, "x"), "of too many the oldest is forgotten"
+    assert promises.redeem(31.0, "y")
+    made, redeemed = promises.report(31.0)
+    assert [(each.content, each.due_s) for each in made] == [("x", 0.0), ("z", 0.0)]
+    assert redeemed == ("late", "y")
+    promises.hear(40.0, (ToldPromise(content="far", due_s=2.0),), ())
+    assert not promises.changed
+    assert not promises.redeem(41.75, "far")
+    assert promises.redeem(42.0, "far")
+    promises.hear(50.0, (ToldPromise(content="far", due_s=0.0),), ())
+    promises.hear(50.0, (), ("far", "unknown"))
+    assert not promises.redeem(50.0, "far"), "it was used up elsewhere"

@@ -1,8 +1,9 @@
 """The limits of a tenant, and promises, hold over several gateways together."""
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 
 from hmas.contracts.gateway import TenantLimits
 from hmas.contracts.use import UseReport
-from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.limits import TenantGate
-from hmas.gateway.agent.promises import Promises
+from hmas.gateway.agent.admission.limits import TenantGate
+from hmas.gateway.agent.admission.promises import Promises
+from hmas.gateway.agent.config import GatewayConfig, NeighbourConfig
 
 TENANT = "alice"
 TICK_S = 0.05
@@ -170,6 +171,22 @@ def test_without_the_bus_each_has_its_last_lease_and_then_its_share() -> None:
     assert replicas.load(60.0, [40.0, 0.0, 0.0, 0.0]) == pytest.approx(600, rel=0.05)
 
 
+@pytest.mark.parametrize("limit", ["max_in_flight", "max_queued"])
+def test_a_tenant_that_may_have_nothing_gets_nothing_without_the_bus_either(limit: str) -> None:
+    def asked(most: int) -> list[bool]:
+        mesh = Replicas(2, TenantLimits(tenant=TENANT, **{limit: most}))
+        for name in mesh.gates:
+            mesh.run(mesh.now_s + 2.0)
+            if mesh.ask(name):
+                mesh.end(name, 0)
+        mesh.bus = False
+        mesh.run(mesh.now_s + 20.0)
+        return [mesh.ask("g0"), mesh.ask("g1"), mesh.ask("g1")]
+
+    assert asked(0) == [False, False, False]
+    assert asked(1) == [True, True, False]  # each of them, because none can know of the other
+
+
 def test_a_gateway_that_died_leaves_its_share_and_one_that_starts_takes_up_the_rest() -> None:
     replicas = Replicas(2, TenantLimits(tenant=TENANT, requests_per_min=600.0, max_in_flight=20))
     replicas.load(60.0, [20.0, 20.0], held_s=0.1)
@@ -221,3 +238,33 @@ def test_a_promise_of_one_gateway_is_kept_by_another_and_once() -> None:
     assert (told, redeemed) == ((), ("x",))
     a.hear(15.1, told, redeemed)
     assert not a.redeem(15.1, "x")
+
+
+def test_limits_hold_for_more_tenants_than_a_report_has() -> None:
+    neighbours = NeighbourConfig(max_reported=8)
+    names = [f"t{i:02}" for i in range(12)]
+    table = tuple(TenantLimits(tenant=name, requests_per_min=600, max_in_flight=40) for name in names)
+    gates = [TenantGate(GatewayConfig(gateway=g, incarnation="1", neighbours=neighbours)) for g in ("g0", "g1")]
+    for gate in gates:
+        gate.change(0.0, table)
+    taken, peak, running = Counter[str](), Counter[str](), deque[tuple[float, TenantGate, str]]()
+    for step in range(1200):
+        now_s = step * TICK_S
+        reports = [(f"g{i}", gate.exchange(now_s)) for i, gate in enumerate(gates)]
+        for (name, uses), gate in product(reports, gates):
+            if uses is not None:
+                assert len(uses) <= 8
+                report = UseReport(gateway=name, incarnation="1", uses=uses, promised=(), redeemed=())
+                gate.hear(now_s, report)
+        while running and running[0][0] <= now_s:
+            _, gate, tenant = running.popleft()
+            gate.ended(tenant, waiting=True, tokens=0)
+        for gate, tenant, _ in product(gates, names, range(2)):
+            if gate.refusal(now_s, tenant, 100) is None:
+                gate.accept(now_s, tenant, 100)
+                running.append((now_s + 0.5, gate, tenant))
+                taken[tenant] += 1
+        in_flight = Counter(tenant for _, _, tenant in running)
+        peak |= in_flight if now_s > 2.0 else Counter()  # later than the first reports
+    assert [taken[name] for name in names] == [pytest.approx(1200, rel=0.05)] * 12  # a burst of one minute's, and one
+    assert max(peak.values()) <= 42

@@ -21,7 +21,7 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent import GatewayConfig
-from hmas.gateway.agent.stalls import StallConfig
+from hmas.gateway.agent.config import FailOpenConfig, StallConfig
 from tests.conftest import examples
 from tests.gateway.gateway_script import Mesh, load, run_ended
 
@@ -204,7 +204,7 @@ def test_time_in_which_the_gateway_was_stopped_counts_for_nobody() -> None:
 
 def test_in_bypass_a_stalled_run_goes_elsewhere() -> None:
     config = GatewayConfig(
-        gateway="g", stalls=StallConfig(unknown_s=1.0, least_s=1.0, starved=2.0), fail_open_after_s=0.5
+        gateway="g", stalls=StallConfig(unknown_s=1.0, least_s=1.0, starved=2.0), fail_open=FailOpenConfig(after_s=0.5)
     )
     m = Watched(config=config)
     m.play(StreamChanged("w1", False))
@@ -335,7 +335,7 @@ def test_a_run_that_a_proxy_carries_is_given_up_by_the_engines_counters_alone() 
     m.play(RunHandedOver("r1", m.begin("r1", stream=False)))
     m.wait(1_000.0)
     m.play(run_ended("r1", 1, output_tokens=None))
-    assert m.agent._stalls.pace(("w1", "e1")).step_s is None  # nobody counted its tokens
+    assert m.agent._state.stalls.pace(("w1", "e1")).step_s is None  # nobody counted its tokens
     run = m.begin("r2", stream=False)
     m.play(RunHandedOver("r2", run))
     m.generating = False

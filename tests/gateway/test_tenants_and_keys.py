@@ -1,5 +1,6 @@
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from hmas.contracts.gateway import ClassWeight, TenantLimits
 from hmas.contracts.request import TaskType
-from hmas.gateway.openai.errors import InvalidRequest
+from hmas.gateway.errors import InvalidRequest
 from hmas.gateway.tenants.file import TenantFileError, parse_tenants
 from hmas.gateway.tenants.keys import list_keys, make_key, revoke_key, rotate_key
 from hmas.gateway.tenants.store import KEYLESS, TenantStore
@@ -76,7 +77,7 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
         ("[]", "line 1, top level: must be a mapping"),
         ("tenant: {}", "line 1, tenant: unknown field: the fields here are classes, tenants"),
         ("classes: 2", "line 1, classes: must be a mapping of task types to weights"),
-        ("classes: {Dialog: 2}", "line 1, classes: `Dialog` is no task type: choose of QA, Dialogue"),
+        ("classes: {Dialog: 2}", "line 1, classes: `Dialog` is not a task type: choose one of QA, Dialogue"),
         ("classes: {Dialogue: 0}", "the weight of Dialogue must be a number from 0.001"),
         ("classes: {Dialogue: true}", "the weight of Dialogue must be a number"),
         (
@@ -97,6 +98,7 @@ def test_an_empty_file_knows_nobody(text: str) -> None:
         ("tenants:\n  a:\n    importance: 2", "from 0.5 to 1"),
         ("tenants:\n  a:\n  a:\n", "line 3, tenants.a: this name is given twice"),
         ("tenants:\n  7: {}\n", "line 2, tenants.7: a name must be a text"),
+        ("tenants:\n  a: {}\n  other: {weight: 5}\n", "line 3, tenants.other: views and metrics count under this name"),
         ("tenants:\n  a: 5\n", "line 2, tenants.a: must be a mapping"),
         ("tenants:\n  a:\n    keys: secret\n", "must be a list of API keys"),
         ("tenants:\n  a:\n    keys:\n      - {id: k1}\n", "line 4, tenants.a.keys: an API key needs"),
@@ -126,6 +128,27 @@ def test_an_alias_is_read_as_its_anchor_and_one_inside_itself_is_a_fault() -> No
     assert [limits.max_queued for limits in table.limits()] == [3, 3]
     with pytest.raises(TenantFileError, match=r"line 2, tenants\.a\.a: unknown field"):
         parse_tenants("tenants: &t\n  a: *t\n")
+
+
+def test_a_merge_gives_what_the_mapping_itself_does_not() -> None:
+    text = "tenants:\n  a: &a {max_queued: 3, weight: 2}\n  c: &c {max_queued: 4, max_in_flight: 9}\n"
+    table = parse_tenants(text + "  b: {<<: *a, weight: 3}\n  d: {weight: 5, <<: [*a, *c]}\n")
+    assert [table.tenants[name].weight for name in "abcd"] == [2, 3, 1, 5]
+    assert [each.max_queued for each in table.limits()] == [3, 4, 3, 3]
+    assert table.tenants["d"].limits.max_in_flight == 9
+    with pytest.raises(TenantFileError, match=r"line 5, tenants\.b\.weight: this name is given twice"):
+        parse_tenants(text + "  b: {<<: *a, weight: 3,\n    weight: 3}\n")
+
+
+def test_a_text_left_blank_is_empty_and_a_key_needs_an_id() -> None:
+    def key(fields: str) -> str:
+        return f"tenants:\n  a:\n    keys:\n      - {{sha256: {DIGEST}, {fields}}}\n"
+
+    (found,) = parse_tenants(key("id: 7, name: , created: 2026-11-20")).keys.values()
+    assert (found.id, found.name, found.created) == ("7", "", "2026-11-20")
+    for field in ("id: ", "id: []", "id: k, name: {}"):
+        with pytest.raises(TenantFileError, match=r"line 4, tenants\.a\.keys\.(id|name): must be a text"):
+            parse_tenants(key(field))
 
 
 def bearer(key: str) -> dict[bytes, bytes]:
@@ -352,3 +375,15 @@ def test_a_rotated_key_works_for_a_while_beside_the_new_one(text: str, tmp_path:
     again = rotate_key(path, old.id, 10**6)
     assert [key.expires_s < now_s for key in list_keys(path) if key.id == old.id] == [True]  # never later than it was
     assert len({old.id, new.id, again.id}) == 3
+
+
+def test_who_edits_at_once_undoes_nothing(tmp_path: Path) -> None:
+    """Of two who have read the file before either wrote it, the second would write it without the first one's key, or
+    with a key that the first one revoked."""
+    file = tmp_path / "tenants.yaml"
+    old = [make_key(file, "acme").id for _ in range(12)]
+    with ThreadPoolExecutor(24) as pool:
+        made = [pool.submit(make_key, file, f"tenant-{number}") for number in range(12)]
+        ended = [pool.submit(revoke_key, file, each) for each in old]
+    assert {each.result().id for each in ended} == set(old)
+    assert {key.id for key in list_keys(file)} == {each.result().id for each in made}

@@ -49,9 +49,9 @@ def test_a_file_that_lost_its_keys_is_refused_and_the_old_ones_stay(text: str, t
     assert [entry["event"] for entry in logs] == ["tenants_rejected"]
     assert "no API key" in logs[0]["error"]
     assert store.authenticate(BEARER)
-    path.write_text(GOOD.replace("acme", "other"))
+    path.write_text(GOOD.replace("acme", "initech"))
     assert store.poll()
-    assert [limits.tenant for limits in store.limits()] == ["other"]
+    assert [limits.tenant for limits in store.limits()] == ["initech"]
 
 
 def test_a_file_without_keys_may_get_some(tmp_path: Path) -> None:

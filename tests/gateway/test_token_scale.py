@@ -56,7 +56,8 @@ async def test_a_gateway_learns_it_from_the_answers() -> None:
     chat: dict[str, Any] = {**CHAT, "messages": [{"role": "user", "content": "abc " * 96}]}  # estimated as 100
 
     async def counted(peer: Peer) -> None:
-        await peer.reply(orjson.dumps({"choices": [], "usage": {"prompt_tokens": 60, "completion_tokens": 1}}))
+        usage = {"prompt_tokens": 60, "completion_tokens": 1}
+        await peer.reply(orjson.dumps({"choices": [{"finish_reason": "stop"}], "usage": usage}))
 
     async with gateway(behave=counted) as g, client(g) as c:
         for _ in range(LEAST + 1):

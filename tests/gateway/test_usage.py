@@ -11,16 +11,15 @@ import pytest
 from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.request import Slo
 from hmas.contracts.telemetry import RequestSettled
-from hmas.gateway.shell import GatewayShellConfig
 from hmas.gateway.tenants.keys import make_key
 from hmas.gateway.usage import book as book_module
 from hmas.gateway.usage.book import COUNTS, OTHER, UsageBook, UsageCounts, UsageKey, Used
 from hmas.gateway.usage.cli import app
 from hmas.gateway.usage.files import COLUMNS, UsageFileError, UsageFiles, read_file, read_folder
-from tests.gateway.gateway_harness import CHAT, DONE, PATH, STREAMED, client, event, gateway, stream, usage
+from tests.builders.telemetry import request_settled
+from tests.gateway.gateway_harness import CHAT, DONE, PATH, STREAMED, client, event, gateway, last, stream, usage
 from tests.worker.adapters.scripted_engine import Peer
 
 DAY_S = 86_400.0
@@ -29,10 +28,9 @@ NOTHING = UsageCounts()
 
 
 def settled(tenant: str = "acme", output_tokens: int = 20) -> RequestSettled:
-    return RequestSettled(
-        request_id="r", tenant=tenant, task=TaskType.QA, outcome=Outcome.FINISHED, slo=Slo(1.0, 0.05),
-        prompt_tokens=10, output_tokens=output_tokens, predicted_output_tokens=20.0, ttft_s=0.5, tpot_s=0.01,
-        last_token_s=1.0, relegated=False, age_s=0.0,
+    return request_settled(
+        tenant=tenant, slo=Slo(1.0, 0.05), prompt_tokens=10, output_tokens=output_tokens, predicted_output_tokens=20.0,
+        ttft_s=0.5, tpot_s=0.01, last_token_s=1.0,
     )  # fmt: skip
 
 
@@ -169,11 +167,30 @@ async def test_the_export_sums_gateways(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(cli.invoke, app, ["export", *folder, *wrong])).exit_code != 0
 
 
+@pytest.mark.parametrize("given_up", [True, False])
+async def test_what_an_engine_claims_falsely_is_not_booked(given_up: bool) -> None:
+    """An answer that it gave up is no request on time, and no more of a prompt was cached than there is."""
+
+    async def behave(peer: Peer) -> None:
+        ends = event(1).replace(b"}}", b'},"finish_reason":"abort"}') if given_up else last(1)
+        await stream(peer, event(0), ends, usage(2, prompt=128, cached=2_000_002_000), DONE)
+
+    book = UsageBook()
+    async with gateway(behave=behave, usage_book=book) as g, client(g) as c:
+        got = await c.post(PATH, json=STREAMED)
+        assert (b"engine_error" in got.content) is given_up
+        await g.until(lambda: bool(book.changed()))
+    ((_, counts),) = next(iter(book.changed().values())).items()
+    assert (counts.requests, counts.on_time, counts.late) == (1, not given_up, given_up)
+    assert (counts.cached_tokens, counts.output_tokens) == (0, 1 if given_up else 2)
+    assert counts.prompt_tokens < 100  # the gateway's own estimate
+
+
 async def test_what_the_gateway_books(tmp_path: Path) -> None:
     """A stream with cached tokens, a plain answer, a request that an engine never ran, and one of an unknown model."""
 
     async def behave(peer: Peer) -> None:
-        await stream(peer, event(0), event(1), usage(2, prompt=50, cached=30), DONE)
+        await stream(peer, event(0), last(1), usage(2, prompt=50, cached=30), DONE)
 
     path = tmp_path / "tenants.yaml"
     path.write_text("tenants: {acme: {requests_per_min: 2}}")
@@ -181,7 +198,7 @@ async def test_what_the_gateway_books(tmp_path: Path) -> None:
     headers = {"authorization": f"Bearer {key.key}"}
     book = UsageBook()
     async with (
-        gateway(tenants_file=path, behave=behave, shell=GatewayShellConfig("g", journal=0), usage_book=book) as g,
+        gateway(tenants_file=path, behave=behave, kept=0, usage_book=book) as g,
         client(g) as c,
     ):
         assert (await c.post(PATH, json=STREAMED, headers=headers)).status_code == 200

@@ -21,6 +21,7 @@ PROMPT_TOKENS = 10  # that it says every prompt has, by which its answers are kn
 TEXT = b"x" * 300_000
 NONSENSE = ("NaN", "+Inf", "-Inf", "-1", "1e300", str(2**63), "9" * 400)
 MIB = b"y" * 2**20
+MANY_MODELS = [b'{"id":"<b>%d</b>\\n\\u001b[2J","parent":"emulated"}' % number for number in range(10_000)]
 
 
 @dataclass(slots=True)
@@ -112,6 +113,18 @@ async def comments(a: Answering) -> None:
         await asyncio.sleep(0.1)
 
 
+async def drips(a: Answering) -> None:
+    """Sends a byte now and then, of an event or a document that never ends."""
+    if a.streamed:
+        await a.some(a.engine.dice.choice((0, 3)))
+        await a.chunk(b"data: {")
+    else:
+        await a.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n{")
+    while True:
+        await (a.chunk(b" ") if a.streamed else a.write(b" "))
+        await asyncio.sleep(0.1)
+
+
 async def roles(a: Answering) -> None:
     await a.head()
     while True:
@@ -178,6 +191,24 @@ async def error_event(a: Answering) -> None:
     await asyncio.sleep(3600)
 
 
+async def gives_up(a: Answering) -> None:
+    """Ends as if it were whole, with a reason that says that it is not."""
+    if a.streamed:
+        await a.some(a.engine.dice.choice((0, 3)))
+        await a.token(a.engine.dice.choice(("abort", "error")))
+        await a.chunk(b"data: [DONE]\n\n")
+        await a.end()
+    else:
+        await a.reply(a.document(a.usage()).replace(b'"stop"', b'"abort"'))
+
+
+async def no_reason(a: Answering) -> None:
+    """Ends as if it were whole, and says nowhere why."""
+    await a.some(3)
+    await a.chunk(b"data: [DONE]\n\n")
+    await a.end()
+
+
 async def short(a: Answering) -> None:
     body = a.document(a.usage())
     await a.reply(body[: len(body) // 2], length=len(body))
@@ -215,12 +246,13 @@ async def nonsense_usage(a: Answering) -> None:
 Act = Callable[[Answering], Coroutine[Any, Any, None]]
 
 STREAMED: tuple[Act, ...] = (
-    never, head_only, stops, comments, roles, big_header, interim, upgrade, early, half, no_done, broken, refuses,
-    refuses_in_json, endless_error, error_event, no_event, no_http, long_event, nonsense_usage,
+    never, head_only, stops, comments, drips, roles, big_header, interim, upgrade, early, half, no_done, broken,
+    refuses, refuses_in_json, endless_error, error_event, no_event, no_http, long_event, nonsense_usage, gives_up,
+    no_reason,
 )  # fmt: skip
 PLAIN: tuple[Act, ...] = (
-    never, big_header, interim, upgrade, refuses, refuses_in_json, endless_error, short, no_json, no_http,
-    nonsense_usage,
+    never, drips, big_header, interim, upgrade, refuses, refuses_in_json, endless_error, short, no_json, no_http,
+    nonsense_usage, gives_up,
 )  # fmt: skip
 
 
@@ -263,7 +295,7 @@ class HostileEngine:
             if not doing.done():
                 raise ConnectionError("the client left")
             doing.result()
-            if act not in (honest, no_done, nonsense_usage, early, half):
+            if act not in (honest, no_done, nonsense_usage, early, half, gives_up, no_reason):
                 raise ConnectionError("nothing more is said on this connection")
         finally:
             self.running -= 1
@@ -293,7 +325,8 @@ class HostileEngine:
 
     def _models(self) -> bytes:
         length = self.dice.choice(("4096", "4096", "4096", str(2**63), "1e300", '"x"', "-1"))
-        return b'{"object":"list","data":[{"id":"%b","max_model_len":%b}]}' % (self.model.encode(), length.encode())
+        own = b'{"id":"%b","max_model_len":%b}' % (self.model.encode(), length.encode())
+        return b'{"object":"list","data":[%b]}' % b",".join([own, *(self.dice.choice(((), MANY_MODELS)))])
 
     def _metrics(self) -> bytes:
         if self.grows:

@@ -13,13 +13,15 @@ import orjson
 import pytest
 
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.registry import CHAT_PATH
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
+from hmas.gateway.openai.forms import FORMS
 from hmas.laws.figures import MAX_TEXT, MOST, MOST_TOKENS
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.wire.codec import encode
 from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
-from tests.conftest import eventually
+from tests.conftest import PATIENCE_S, eventually
 
 TIMES = 1 + int(os.environ.get("HMAS_SOAK", "0"))
 HEAD = b"HTTP/1.1 %d OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
@@ -207,7 +209,7 @@ def check(sink: Ends, run: GatewayRun, *, streamed: bool) -> None:
     assert run.http is None
 
 
-@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("streamed", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_every_mutated_answer_ends_its_run(streamed: bool) -> None:
     dice, outcomes = random.Random(7 + streamed), dict.fromkeys(Outcome, 0)
     async with canned(1) as (server, pool, unheard):
@@ -217,15 +219,15 @@ async def test_every_mutated_answer_ends_its_run(streamed: bool) -> None:
                 server.pages[f"/{i}"] = answer(dice, *dice.choice(STREAMS if streamed else PLAINS))
                 sink = Ends()
                 run = (
-                    StreamedRun(f"r{i}", i, sink, sink.push, strip_usage=bool(i % 2))
+                    StreamedRun(f"r{i}", i, sink, sink.push, strip_usage=bool(i % 2), form=FORMS[CHAT_PATH])
                     if streamed
-                    else GatewayRun(f"r{i}", i, sink, 2**20)
+                    else GatewayRun(f"r{i}", i, sink, 2**20, form=FORMS[CHAT_PATH])
                 )
                 head = f"POST /{i} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode()
                 run.http = pool.send(head, b"", run)
                 runs.append((sink, run))
             for sink, run in runs:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE_S):
                     await sink.over.wait()
                 check(sink, run, streamed=streamed)
                 outcomes[sink.ends[0].outcome] += 1

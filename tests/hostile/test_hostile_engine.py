@@ -23,7 +23,7 @@ from tests.chaos.load import REQUEST_TIMEOUT_S, Load
 from tests.conftest import eventually
 from tests.hostile.engine import PLAIN, PROMPT_TOKENS, STREAMED, honest
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.long]
 ROUNDS = int(os.environ.get("HMAS_SOAK", "0"))
 LOAD_S = 300.0 * ROUNDS or 30.0
 STALL_S, UNKNOWN_S, FACTOR, STARVED = 1.0, 3.0, 5.0, 3.0

@@ -10,8 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from hmas.contracts.execution import Ended, EngineShare
-from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.stalls import StallConfig
+from hmas.gateway.agent.config import GatewayConfig, StallConfig
 from tests.gateway.gateway_harness import (
     CHAT,
     DONE,
@@ -23,6 +22,7 @@ from tests.gateway.gateway_harness import (
     error_of,
     event,
     gateway,
+    last,
     silence,
 )
 from tests.gateway.gateway_script import load
@@ -42,7 +42,7 @@ async def slow(peer: Peer) -> None:
             await peer.chunk(event(n))
         await asyncio.sleep(STEP_S)
     if streamed:
-        await peer.chunk(DONE)
+        await peer.chunk(last(20) + DONE)
         await peer.end_chunks()
     else:
         await peer.reply(PLAIN)
@@ -53,7 +53,7 @@ async def quick(peer: Peer) -> None:
     for n in range(5):
         await peer.chunk(event(n))
         await asyncio.sleep(0.02)
-    await peer.chunk(DONE)
+    await peer.chunk(last(5) + DONE)
     await peer.end_chunks()
 
 
@@ -78,7 +78,7 @@ async def watched(behave: Handler) -> AsyncIterator[Gateway]:
 
         async def report() -> None:
             while True:
-                g.shell.report_progress()
+                g.shell.relay.report_progress()
                 g.workers.say("w1", load(EngineShare("e1", 8, False)))
                 await asyncio.sleep(0.01)
 

@@ -14,11 +14,14 @@ import pytest
 from tests.house.repository import PACKAGES, ROOT
 
 PURE = "What decides has no clock, no I/O, no randomness of its own and no shell"
+LAYERS = "A worker's order knows of its engines, these of requests, and nothing the other way round"
 CONSOLE = "The console hears, asks and pins, and knows no room"
 UNKNOWN = "No room, and nothing that a room stands on, knows the console"
 PRODUCT = "The product never imports the laboratory"
 LINT_IMPORTS = str(Path(sys.executable).parent / "lint-imports")
-AGENTS = sorted(path.parent.name for path in (ROOT / "services/hmas").glob("*/agent"))
+AGENTS = sorted(
+    ".".join(path.relative_to(ROOT / "services").parts) for path in (ROOT / "services/hmas").glob("**/agent")
+)
 
 
 @pytest.fixture
@@ -45,7 +48,9 @@ def plant(house: Path, module: str, statement: str) -> None:
 
 def lint(house: Path) -> tuple[int, str]:
     """Exit status and report of import-linter, its lines joined."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (house / "services", house / "loadgen", house)))}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, (house / "services", house / "loadgen", house / "lab", house)))
+    }
     done = subprocess.run(
         [LINT_IMPORTS, "--no-cache"], cwd=house, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -57,14 +62,14 @@ def test_the_rules_hold(house: Path) -> None:
     assert status == 0, report
 
 
-def test_a_clock_is_refused_in_the_agent_of_every_room(house: Path) -> None:
-    for room in AGENTS:
-        plant(house, f"hmas.{room}.agent", "import time")
+def test_a_clock_is_refused_in_every_agent(house: Path) -> None:
+    for agent in AGENTS:
+        plant(house, agent, "import time")
     status, report = lint(house)
     assert status == 1
     assert f"{PURE} BROKEN" in report
-    assert [room for room in AGENTS if f"hmas.{room}.agent -> time" not in report] == []
-    assert len(AGENTS) >= 7
+    assert [agent for agent in AGENTS if f"{agent} -> time" not in report] == []
+    assert len(AGENTS) >= 8
 
 
 @pytest.mark.parametrize(
@@ -76,6 +81,12 @@ def test_a_clock_is_refused_in_the_agent_of_every_room(house: Path) -> None:
         ("hmas.worker.metrics", "import experiments", PRODUCT, "hmas.worker.metrics -> experiments"),
         ("hmas.console.state", "import hmas.qos.agent", CONSOLE, "hmas.console.state -> hmas.qos.agent"),
         ("hmas.runtime.bus", "import hmas.console.state", UNKNOWN, "hmas.runtime.bus -> hmas.console.state"),
+        (
+            "hmas.worker.agent.engines.flow",
+            "import hmas.worker.agent.order.shares",
+            LAYERS,
+            "hmas.worker.agent.engines.flow -> hmas.worker.agent.order.shares",
+        ),
         ("hmas.worker.metrics", "import hmas.qos", "Rooms never import one another", "hmas.worker.metrics -> hmas.qos"),
     ],
 )
@@ -100,7 +111,7 @@ def circle(imports: Mapping[str, set[str]]) -> list[str]:
 @pytest.fixture(scope="module")
 def imports() -> dict[str, set[str]]:
     """What each module imports, for types alone as well."""
-    graph = grimp.build_graph("hmas", "hmas_loadgen", "experiments", "benchmarks", cache_dir=None)
+    graph = grimp.build_graph("hmas", "hmas_loadgen", "hmas_lab", "experiments", "benchmarks", cache_dir=None)
     return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
 
@@ -113,7 +124,7 @@ def test_a_circle_is_found() -> None:
 
 
 def test_the_product_knows_nothing_of_the_laboratory(imports: dict[str, set[str]]) -> None:
-    laboratory = ("experiments", "benchmarks")
+    laboratory = ("hmas_lab", "experiments", "benchmarks")
     assert [
         f"{module} -> {imported}"
         for module, found in imports.items()

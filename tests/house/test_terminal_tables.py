@@ -10,11 +10,10 @@ from benchmarks.hop import __main__ as hop
 from benchmarks.run import table_of
 from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.request import Slo, TaskType
-from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
+from hmas.contracts.step_cost import StepCostModel
 from hmas.contracts.views import ShareView, Tail, VLong, VShort
-from hmas.engine.core.profile import EngineLimits, StepCostModel
+from hmas.engine.core.profile import EngineLimits
 from hmas.gateway.tenants.file import TenantKey
 from hmas.gateway.tenants.keys_cli import key_table
 from hmas.mesh.calibrate.measurement import Measurement
@@ -23,19 +22,21 @@ from hmas.mesh.calibrate.outcome import table as calibration_table
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_table
 from hmas.mesh.doctor import Finding, findings_table
-from hmas.mesh.top.model import TopModel
 from hmas.mesh.top.view import render_top
-from hmas.mesh.why import render_why
-from hmas.perception import cli as perception_cli
-from hmas.prediction import cli as prediction_cli
-from hmas.sim.cli import COLUMNS, score_table
-from hmas.sim.systems import system_names
+from hmas.operator.mesh_view import MeshView
+from hmas.operator.why import render_why
+from hmas_lab.perception import cli as perception_cli
+from hmas_lab.prediction import cli as prediction_cli
+from hmas_lab.sim.cli import COLUMNS, score_table
+from hmas_lab.sim.systems import system_names
 from hmas_loadgen.compare import compare_table, error_table
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.result import LoadResult
 from hmas_loadgen.traces.registry import PUBLIC_TRACES
 from hmas_loadgen.traces.statistics import TraceStatistics
 from hmas_loadgen.traces_cli import statistics_table, trace_table
+from tests.builders.registry import worker_heartbeat
+from tests.builders.telemetry import engine_sample, worker_telemetry
 
 WIDTH = 80
 MODEL = "meta-llama/Llama-3.1-70B-Instruct-quantized.w8a8"
@@ -75,52 +76,34 @@ def run(name: str) -> LoadResult:
 
 
 def top() -> RenderableType:
-    model, worker = TopModel(), "hmas-worker-7d9f8b6c5-x2x4z"
+    model, worker = MeshView(), "hmas-worker-7d9f8b6c5-x2x4z"
     tail, counts = Tail(1, 12.34, 56.78), ("offered", "settled", "ok", "ttft_ok", "tpot_ok", "tokens_served")
     shares = (ShareView(name=MODEL, weight=1.0, **dict.fromkeys(counts, 1_234_567)),)
-    sample = EngineSample(
-        engine="engine-127.0.0.1:8001",
-        up=True,
-        running=256,
-        waiting=1024,
-        kv_usage=1.0,
-        kv_capacity_tokens=10**6,
-        preemptions_total=12345,
-        step_s=0.5,
-        prefill_tokens_per_s=1e3,
-        decode_tokens_per_s=1e2,
-        n_run=1024,
-        b_token=99999,
-        utilisation=0.66,
-        busy=0.97,
+    sample = engine_sample(
+        engine="engine-127.0.0.1:8001", running=256, waiting=1024, kv_usage=1.0, preemptions_total=12345, step_s=0.5,
+        prefill_tokens_per_s=1e3, decode_tokens_per_s=1e2, n_run=1024, b_token=99999, utilisation=0.66, busy=0.97,
         b_saturated=0,
-    )
+    )  # fmt: skip
     filled = {f.name: 1234.5 for f in fields(VShort)} | {"ttft": tail, "tpot": tail, "violation_rate": 1.0}
     model.short[MODEL] = VShort(**filled | {"pool": MODEL, "queued": 12345, "running": 1024, "mismatch": 12.34})  # type: ignore[arg-type]
     filled = {f.name: 1234.5 for f in fields(VLong)} | {"tasks": shares, "tenants": shares, "pool": MODEL}
     model.long[MODEL] = VLong(**filled)  # type: ignore[arg-type]
     model.hear(
         0.0,
-        WorkerHeartbeat(
-            worker=worker,
+        worker_heartbeat(
+            worker,
             incarnation="i",
-            address="h:1",
-            wire_version=1,
             pool=MODEL,
-            aliases=(),
-            engines=(),
             queued=3,
             queued_tokens=900,
             running=2,
-            max_queued=100,
             max_queued_tokens=1000,
             backlog_s=1.5,
-            draining=False,
         ),
     )
-    telemetry = WorkerTelemetry(
-        worker=worker, pool=MODEL, queued_count=12345, queued_tokens=900, topology=TopologyName.MAX_ON_TIME.value,
-        bypass=False, control_expired=True, engines=(sample,), queued=(), dispatched=(), first_tokens=(), finished=(),
+    telemetry = worker_telemetry(
+        worker, pool=MODEL, queued_count=12345, queued_tokens=900, topology=TopologyName.MAX_ON_TIME.value,
+        control_expired=True, engines=(sample,),
     )  # fmt: skip
     model.hear(0.0, telemetry)
     model.changes.append((0.0, worker, "N_run 16 → 8, B_token 128 → 64: the engine's KV cache is nearly full"))

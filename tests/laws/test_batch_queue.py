@@ -74,6 +74,76 @@ def test_a_call_that_is_not_split_waits_for_room() -> None:
     assert q.step(0.01, BatchReturned(1, ("a",)))[1:] == [RunBatch(2, ("C2.0", "C2.1"))]
 
 
+def test_a_call_that_would_exceed_what_may_queue_is_answered_at_once() -> None:
+    q = queue(max_batch=2, max_queued=4)
+    assert q.step(0.0, call(1, 5)) == [AnswerCall(1, tuple(f"c1.{i}:queue_full" for i in range(5)))]
+    assert q.step(0.0, call(2, 4)) == [RunBatch(1, ("C2.0", "C2.1"))]  # exactly as much as may queue
+    assert q.step(0.0, call(3, 3)) == [AnswerCall(3, tuple(f"c3.{i}:queue_full" for i in range(3)))]
+    assert q.step(0.0, call(4, 2)) == []  # two items of the second call wait, and these
+    assert q.step(0.0, call(5, 1)) == [AnswerCall(5, ("c5.0:queue_full",))]
+
+
+def test_the_next_batch_fills_from_several_calls_and_splits_the_last() -> None:
+    q = queue(max_batch=3)
+    q.step(0.0, call(1, 1))
+    q.step(0.0, call(2, 2))
+    q.step(0.0, call(3, 2))
+    answered, batch = q.step(0.01, BatchReturned(1, ("a",)))
+    assert (answered, batch) == (AnswerCall(1, ("c1.0=a",)), RunBatch(2, ("C2.0", "C2.1", "C3.0")))
+    assert q.step(0.02, BatchReturned(2, ("a", "b", "c"))) == [
+        AnswerCall(2, ("c2.0=a", "c2.1=b")),
+        RunBatch(3, ("C3.1",)),
+    ]
+    assert q.step(0.03, BatchReturned(3, ("d",))) == [AnswerCall(3, ("c3.0=c", "c3.1=d"))]
+
+
+def test_a_call_larger_than_a_batch_is_not_split_but_has_one_of_its_own() -> None:
+    q = queue(max_batch=3, split=False)
+    assert q.step(0.0, call(1, 5)) == [RunBatch(1, tuple(f"C1.{i}" for i in range(5)))]
+    q.step(0.0, call(2, 1))
+    q.step(0.0, call(3, 2))
+    assert q.step(0.01, BatchReturned(1, tuple("abcde")))[1:] == [RunBatch(2, ("C2.0", "C3.0", "C3.1"))]
+
+
+def test_results_of_another_number_than_rows_are_not_used() -> None:
+    for results in ((), ("a",), ("a", "b", "c")):
+        q = queue()
+        q.step(0.0, call(1, 2))
+        assert q.step(0.01, BatchReturned(1, results)) == [AnswerCall(1, ("c1.0:invalid", "c1.1:invalid"))]
+
+
+def test_what_comes_of_another_batch_is_ignored() -> None:
+    q = queue()
+    assert q.step(0.0, BatchReturned(0, ())) == []
+    q.step(0.0, call(1, 1))
+    assert q.step(0.01, BatchReturned(2, ("x",))) == []
+    assert q.step(0.01, BatchReturned(0, ("x",))) == []
+    assert q.step(0.02, BatchReturned(1, ("a",))) == [AnswerCall(1, ("c1.0=a",))]
+    assert q.step(0.03, BatchReturned(1, ("a",))) == []
+
+
+def test_a_call_is_late_at_its_deadline_and_its_results_are_passed_over_in_the_batch() -> None:
+    q = queue(max_batch=3)
+    q.step(0.0, call(1, 1))
+    q.step(0.01, call(2, 1))
+    q.step(0.02, call(3, 1))
+    assert q.step(BUDGET_S - 0.001, TimerTicked()) == []
+    assert q.step(BUDGET_S, TimerTicked()) == [AnswerCall(1, ("c1.0:late",))]
+    assert q.step(0.055, BatchReturned(1, ("a",))) == [RunBatch(2, ("C2.0", "C3.0"))]
+    assert q.step(0.01 + BUDGET_S, TimerTicked()) == [AnswerCall(2, ("c2.0:late",))]
+    assert q.step(0.065, BatchReturned(2, ("b", "c"))) == [AnswerCall(3, ("c3.0=c",))]
+
+
+def test_a_late_call_that_waits_is_never_begun() -> None:
+    q = queue(max_batch=1)
+    q.step(0.0, call(1, 1))
+    q.step(0.0, call(2, 1))
+    q.step(0.04, call(3, 1))
+    late = [AnswerCall(number, (f"c{number}.0:late",)) for number in (1, 2)]
+    assert q.step(BUDGET_S, TimerTicked()) == late
+    assert q.step(0.06, BatchReturned(1, ("a",))) == [RunBatch(2, ("C3.0",))]
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["call", "return", "short", "fail", "stale", "tick"]), st.integers(0, 5)), max_size=60
 )
@@ -85,22 +155,28 @@ def test_every_call_is_answered_once_in_its_order_and_in_time(steps: list[tuple[
     q, now_s, number = queue(split=split), 0.0, 0
     running: RunBatch[str] | None = None
     open_calls: dict[int, tuple[tuple[str, ...], float]] = {}
+    outcomes: dict[str, str] = {}  # by row: what became of the batch that it was in
 
     def apply(event: Any) -> None:
         nonlocal running
+        otherwise = ":queue_full" if isinstance(event, CallReceived) else ":late"
         for effect in q.step(now_s, event):
             if isinstance(effect, RunBatch):
                 assert running is None
                 assert {int(row[1:].split(".")[0]) for row in effect.rows} <= set(open_calls)  # not of ended calls
-                assert len(effect.rows) <= 3 or (not split and len({row.split(".")[0] for row in effect.rows}) == 1)
+                alone = len({row.split(".")[0] for row in effect.rows}) == 1
+                assert len(effect.rows) <= (5 if alone and not split else 3)
                 running = effect
             else:
                 items, _ = open_calls.pop(effect.call)
-                for item, answer in zip(items, effect.answers, strict=True):
-                    assert answer == f"{item}={item.upper()}" or answer.startswith(f"{item}:")
+                assert effect.answers == tuple(item + outcomes.get(item.upper(), otherwise) for item in items)
 
     def end_batch(event: Any) -> None:
         nonlocal running
+        assert running is not None
+        for row in running.rows:
+            full = isinstance(event, BatchReturned) and len(event.results) == len(running.rows)
+            outcomes[row] = f"={row}" if full else ":failed" if isinstance(event, BatchFailed) else ":invalid"
         running = None
         apply(event)
 

@@ -73,3 +73,37 @@ def test_a_steady_load_gets_the_whole_share(part: float) -> None:
             share.settle(taken, taken * 0.004)
             spent_s += taken * 0.004
     assert spent_s / 60 == pytest.approx(part, rel=0.05)
+
+
+def test_the_cost_of_an_item_follows_what_was_measured() -> None:
+    share = CpuShare(1.0)
+    assert share.room(0.0) == 200
+    share.take(2)
+    assert share.room(0.0) == 198  # two are taken
+    share.settle(2, 0.05)  # 25 ms each: the mean rises from 5 to 7 ms
+    assert share.room(0.0) == int(0.95 / 0.007)
+    assert share.room(100.0) == int(1.0 / 0.007)
+    for _ in range(300):
+        share.take(1)
+        share.settle(1, 0.0)
+    assert share.room(0.0) > 10_000
+
+
+def test_time_that_runs_backwards_gives_nothing_and_takes_nothing() -> None:
+    share = CpuShare(0.1)
+    share.room(10.0)
+    share.take(1)
+    share.settle(1, 0.1)
+    left = share.room(10.0)
+    assert share.room(5.0) == left == 0
+    assert share.room(10.0) == 0
+    assert share.room(10.4) > 0
+
+
+def test_an_item_that_is_open_leaves_no_turn_to_another_costly_one() -> None:
+    share = CpuShare(0.001)  # not one item's worth
+    assert share.room(0.0) == 1
+    share.take(1)
+    assert share.room(0.0) == 0
+    share.release(1)
+    assert share.room(0.0) == 1

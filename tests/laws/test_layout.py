@@ -4,7 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmas.contracts.control import MIXED, EngineClass, Layout, Split
-from hmas.laws.layout import assigned, bounds_ms, described, engine_classes, pace_class, serving
+from hmas.laws.layout import (
+    assigned,
+    bounds_ms,
+    described,
+    described_split,
+    engine_classes,
+    engine_path,
+    pace_class,
+    serving,
+    split_of,
+)
 
 
 def test_an_slo_at_a_cut_belongs_below_it() -> None:
@@ -53,3 +63,32 @@ def test_layouts_in_words() -> None:
     )
     assert described(MIXED) == "mixed"
     assert bounds_ms((), 0) == ""
+    assert described_split(Split()) == "mixed"
+    assert described_split(Split((0.07,), (2, 3))) == "<= 70 ms: 2, > 70 ms: 3"
+    assert [bounds_ms((0.07, 0.11), number) for number in range(3)] == ["<= 70 ms", "70-110 ms", "> 110 ms"]
+    assert described(Layout((0.07,), (EngineClass("a", 1),))) == "<= 70 ms: 0, > 70 ms: 1"
+
+
+def test_an_assigned_layout_names_each_engine_once_and_keeps_its_cuts() -> None:
+    layout = assigned(Split((0.07, 0.11), (2, 1, 1)), ["a", "b", "c", "d", "e"])
+    assert layout.cuts_s == (0.07, 0.11)
+    assert [(each.place, each.pace_class) for each in layout.engines] == [
+        ("a", 0), ("b", 0), ("c", 1), ("d", 2), ("e", 2),
+    ]  # fmt: skip
+    assert assigned(Split(), ["a"]) == MIXED
+    assert len(assigned(Split((0.07,), (1, 1)), ["a", "b"]).engines) == 2
+    crowded = assigned(Split((0.07, 0.11), (5, 5, 1)), ["a", "b", "c", "d"])
+    assert [each.pace_class for each in crowded.engines] == [0, 0, 1, 2]
+
+
+def test_the_shape_of_a_layout_counts_the_engines_of_each_class() -> None:
+    split = Split((0.07, 0.11), (2, 1, 1))
+    assert split_of(assigned(split, ["a", "b", "c", "d"])) == split
+    assert split_of(Layout((0.07,), (EngineClass("a", 1),))) == Split()
+    assert split_of(MIXED) == Split()
+
+
+def test_a_class_beyond_the_cuts_is_the_last() -> None:
+    layout = Layout((0.07,), (EngineClass("w/a", 5),))
+    assert engine_classes(layout, ["w/a"]) == {"w/a": 1}
+    assert engine_path("w", "a") == "w/a"

@@ -1,14 +1,19 @@
 """The chained hash of a prompt: what is equal, what parts, and what is bounded."""
 
+from hashlib import blake2b
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmas.contracts.job import NO_CHAIN, PrefixChain
 from hmas.laws.prefix_chain import (
     BLOCK_BYTES,
+    HEAD_NODES,
     MAX_BYTES,
     MAX_NODES,
+    TAIL_NODES,
     chain_of_bytes,
     chain_of_messages,
     digest_of,
@@ -111,3 +116,91 @@ def test_lists_of_parts_and_calls_of_tools_count() -> None:
     assert piece_of(parts) != piece_of(other)
     assert piece_of({"type": "function_call", "name": "f"}) != piece_of({"type": "function_call", "name": "g"})
     assert piece_of({"type": "function_call", "arguments": "1"}) != piece_of({"type": "function_call"})
+
+
+# --- by the definition
+
+
+def expected(key: bytes, root: bytes, pieces: list[bytes]) -> tuple[list[int], list[int], bool]:
+    """Nodes, their ends in tokens, and whether the chain is whole; each node is hashed anew."""
+    prompt, ends, begin, whole = b"".join(pieces), list[int](), 0, True
+    for piece in pieces:
+        inner = [begin + at for at in range(BLOCK_BYTES, len(piece), BLOCK_BYTES)]
+        ends += [end for end in inner if end <= MAX_BYTES]
+        begin += len(piece)
+        if begin > MAX_BYTES:
+            whole = False
+            break
+        ends.append(begin)
+    if len(ends) > MAX_NODES:
+        ends = ends[:HEAD_NODES] + ends[-TAIL_NODES:]
+    nodes = [int.from_bytes(blake2b(root + prompt[:end], key=key, digest_size=8).digest(), "big") for end in ends]
+    return nodes, [-(-end // 4) for end in ends], whole
+
+
+SIZES = (
+    [1], [4], [5], [4095], [4096], [4097], [8192], [8193], [9, 4096, 4097, 3], [10_000, 1, 12_000], [1] * 32, [1] * 33,
+    [1] * 40, [31 * 4096], [32 * 4096], [32 * 4096 + 1], [40 * 4096 + 5], [4000] * 50,
+    [MAX_BYTES], [MAX_BYTES + 1], [MAX_BYTES - 8, 8], [MAX_BYTES - 8, 9], [MAX_BYTES - 4096, 4096, 1],
+    [MAX_BYTES - 4096, 9999, 7], [MAX_BYTES - 1, 1, 1],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: "+".join(map(str, sizes[:4])) + f"x{len(sizes)}")
+def test_a_node_is_the_digest_of_all_before_it_and_stands_where_it_should(sizes: list[int]) -> None:
+    """A message of a user has seven bytes beside its content."""
+    messages = [_message("user", chr(97 + i % 26) * max(0, size - 7)) for i, size in enumerate(sizes)]
+    pieces = [piece_of(message) for message in messages]
+    nodes, ends, whole = expected(KEY, b"root", pieces)
+    chain = chain_of_messages(KEY, b"root", messages)
+    assert (list(chain.nodes), list(chain.ends), chain.whole) == (nodes, ends, whole)
+    (first, *_), one = pieces, chain_of_bytes(KEY, b"root", pieces[0])
+    nodes, ends, whole = expected(KEY, b"root", [first])
+    assert one == PrefixChain(tuple(nodes), tuple(ends), whole, 0, 0)
+
+
+def test_a_chain_of_nothing_has_no_nodes() -> None:
+    assert chain_of_bytes(KEY, b"root", b"") == NO_CHAIN
+    empty = chain_of_messages(KEY, b"root", [])
+    assert (empty.nodes, empty.ends, empty.whole, empty.thread, empty.turn) == ((), (), False, 0, 0)
+
+
+def test_a_digest_is_of_every_part_and_its_length() -> None:
+    joined = b"".join(part + len(part).to_bytes(8, "big") for part in (b"ab", b"", b"c"))
+    assert digest_of(KEY, b"ab", b"", b"c") == int.from_bytes(blake2b(joined, key=KEY, digest_size=8).digest(), "big")
+    assert len(KEY) == 16
+    assert tenant_key("\ud800")
+
+
+def test_the_bytes_of_a_message_are_its_role_name_text_and_calls() -> None:
+    end = b"\0\x1e"
+    calls = [{"id": "1"}]
+    assert piece_of({"role": "user", "content": "é"}) == b"user\0" + "é".encode() + end
+    assert piece_of({"role": "user", "content": "a", "name": "n"}) == b"user\x1fn\0a" + end
+    assert piece_of({"role": "user", "content": "a", "name": ""}) == b"user\0a" + end
+    assert piece_of({"role": "tool", "content": None}) == b"tool\0" + end
+    assert piece_of({"role": "user", "content": ["a"]}) == b'user\0["a"]' + end
+    assert piece_of({"role": "assistant", "content": "a", "tool_calls": calls}) == b'assistant\0a\0[{"id":"1"}]' + end
+    assert piece_of({"role": "assistant", "content": "a", "tool_calls": []}) == b"assistant\0a" + end
+    assert piece_of({"type": "call"}) == b'None\0{"type":"call"}' + end
+    deep: list[Any] = []
+    for _ in range(2000):
+        deep = [deep]
+    assert piece_of({"role": "user", "content": deep}) == b"user\0" + end
+
+
+@pytest.mark.parametrize("system", ["system", "developer"])
+def test_thread_and_turn_are_of_the_talk_after_the_system_prompt(system: str) -> None:
+    head, task, answer = _message(system, "s"), _message("user", "task"), _message("assistant", "answer")
+
+    def ids(*messages: dict[str, Any]) -> tuple[int, int]:
+        chain = chain_of_messages(KEY, b"m", messages)
+        return chain.thread, chain.turn
+
+    thread, turn = digest_of(KEY, b"task"), digest_of(KEY, b"answer")
+    assert ids(head) == (0, 0)
+    assert ids(head, task) == (thread, 0)
+    assert ids(head, task, answer) == (thread, turn)
+    assert ids(task, head, answer, _message("user", "more")) == (thread, turn)
+    assert ids(answer, task) == (thread, 0)  # what stands before the task is no turn of its own
+    assert ids(_message("user", "task", name="n")) == (thread, 0)

@@ -72,7 +72,7 @@ def test_the_text_of_a_prompt_is_not_written() -> None:
 
 
 def test_an_origin_comes_back() -> None:
-    origin = AgentOrigin(Role.META, "m0", (Hints(), TopologyName.EDF), "1 worker 0")
+    origin = AgentOrigin(Role.META, "m0", (Hints(), TopologyName.EDF))
     line = origin_line(origin)
     assert role_of(line) is Role.META
     assert parse_origin(line, classes_of(Hints, TopologyName)) == origin
@@ -98,3 +98,62 @@ def test_mentions_looks_into_every_corner() -> None:
     assert mentions(event, "me")
     assert mentions([(), (1, event)], "p")
     assert not mentions(event, "m")
+
+
+def test_mentions_compares_whole_texts_alone() -> None:
+    assert mentions("me", "me")
+    assert not mentions("some", "me")
+    assert not mentions(5, "me")
+    assert not mentions((), "me")
+    assert mentions(["x", {"a"}, "me"], "me")
+
+
+def test_a_value_is_written_by_its_kind() -> None:
+    assert plain((1, 2.5, True, None, "a", [b"ab"])) == [1, 2.5, True, None, "a", [{"$": "bytes", "value": "YWI="}]]
+    assert plain(TopologyName.EDF) == {"$": "TopologyName", "value": "edf"}
+    assert plain(Pin("p", None, by="me"))["$"] == "Pin"
+    assert restored({"$": "bytes", "value": "YWI="}, {}) == b"ab"
+    with pytest.raises((TypeError, ValueError)):
+        plain(object())
+    with pytest.raises(RecordingError):
+        restored({"a": 1}, {})
+
+
+class Half(float):
+    """A number that is no built-in one, as a model returns."""
+
+
+def test_any_other_number_is_written_as_one() -> None:
+    assert plain(Half(0.5)) == 0.5
+    assert type(plain(Half(0.5))) is float
+
+
+def test_a_line_is_compact_json_with_an_end() -> None:
+    assert step_line(0.5, TopologyName.EDF, [None]) == '[0.5,{"$":"TopologyName","value":"edf"},[null]]\n'
+    assert origin_line(AgentOrigin(Role.META, "m", None)).startswith('{"format":1,"origin":{"$":"AgentOrigin",')
+
+
+@pytest.mark.parametrize(
+    "line", ['{"format": 1}', '{"format": 1, "origin": []}', '{"format": 2, "origin": {"role": 1}}', "5"]
+)
+def test_a_line_that_is_no_origin_is_refused(line: str) -> None:
+    with pytest.raises(RecordingError, match="first line is not that of a recording"):
+        parse_origin(line, {})
+
+
+def test_a_line_names_the_fault_of_its_role() -> None:
+    with pytest.raises(RecordingError, match="must name an agent's role"):
+        role_of('{"format": 1, "origin": {"role": "meta"}}')
+
+
+@pytest.mark.parametrize("line", ["[0,{},[],1]", "[0,{}]", '{"a":1}'])
+def test_a_step_has_three_parts(line: str) -> None:
+    with pytest.raises(RecordingError, match=r"is not .now_s, event, effects."):
+        parse_step(line, WORKER)
+
+
+def test_classes_are_found_at_any_depth_and_once() -> None:
+    assert set(classes_of(Pin)) == {"Pin", "TopologyName", "Hints", "Split"}
+    assert set(classes_of(tuple[Pin, ...] | None, int, list[Role])) == {"Pin", "TopologyName", "Hints", "Split", "Role"}
+    assert set(classes_of(CallReceived[Pin])) == {"CallReceived", "Pin", "TopologyName", "Hints", "Split"}
+    assert classes_of(int, str) == {}

@@ -45,6 +45,12 @@ def test_one_token_meets_any_tpot() -> None:
     assert is_ok(settlement(one, "m"))
 
 
+@pytest.mark.parametrize(("ttlt_s", "ok"), [(None, True), (1.3, True), (1.1, False)])
+def test_a_stated_ttlt_counts_beside_ttft_and_tpot(ttlt_s: float | None, ok: bool) -> None:
+    """The last token comes after 1.2 s."""
+    assert is_ok(settlement(record(slo=Slo(1.05, 0.051, ttlt_s)), "m")) is ok
+
+
 def test_finished_without_a_token_is_a_failure_of_the_engine() -> None:
     empty = record(first_token_s=None, last_token_s=None, output_tokens=0)
     assert settlement(empty, "m").outcome is Outcome.ENGINE_ERROR

@@ -17,8 +17,8 @@ async def test_the_bracket_closes_around_the_knee() -> None:
         return 1.0 if rate <= 7.3 else 0.5
 
     found = await find_rate(measure, 2.0)
-    assert found.rate_rps <= 7.3 < (found.failing_rps or 0.0)
-    assert (found.failing_rps or 0.0) / found.rate_rps <= 1.05
+    assert found.failing_rps is not None
+    assert found.rate_rps <= 7.3 < found.failing_rps <= 1.05 * found.rate_rps
     assert [point.rate_rps for point in found.points] == calls
     assert len(calls) <= 8
 

@@ -115,7 +115,7 @@ def test_the_utility_counts_by_the_weights_of_the_tenants_file(tmp_path: Path) -
     ("text", "error"),
     [
         ("tenants: {a: {max_queued: 5}}", "weights neither a tenant nor a task type"),
-        ("classes: {Poem: 2}", "no task type: Poem; choose of QA"),
+        ("classes: {Poem: 2}", "no task type: Poem; choose one of QA"),
         ("classes: {QA: 0}", "the weight of QA must be 0.001 to 1e\\+06, not 0"),
         ("tenants: {a: {weight: yes}}", "the weight of a must be 0.001 to 1e\\+06, not True"),
         ("tenants: {a: {weight: .inf}}", "the weight of a must be 0.001 to 1e\\+06, not inf"),

@@ -19,7 +19,7 @@ from hmas_loadgen.traces.row import TraceRow
 from hmas_loadgen.typed import typed_prompts
 
 TYPED = typed_prompts()
-PHRASES = Path(__file__).parents[2] / "services/hmas/perception/training/phrases.yaml"
+PHRASES = Path(__file__).parents[2] / "lab/hmas_lab/perception/training/phrases.yaml"
 
 
 @given(st.sampled_from(TASKS), st.integers(1, 4000), st.integers(1, 4000), st.integers())

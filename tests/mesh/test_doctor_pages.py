@@ -1,11 +1,12 @@
 """`hmas doctor`'s checks and the generated pages."""
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from docs import build as pages
+from docs.services import SERVICE_SETTINGS
 from hmas.mesh import doctor
-from hmas.mesh.services import SERVICE_SETTINGS
 
 
 def test_a_taken_port_says_what_to_do() -> None:
@@ -26,6 +27,24 @@ def test_unreachable_urls_and_unwritable_folders_fail_with_advice(tmp_path: Path
     file.write_text("")
     assert doctor.check_data_dir(file / "below").verdict == "fail"
     assert doctor.check_data_dir(tmp_path / "new").verdict in ("ok", "warn")
+
+
+def test_what_is_not_http_is_said_to_be_something_else() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        def greet() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                peer.recv(4096)
+
+        with ThreadPoolExecutor(1) as threads:
+            greeted = threads.submit(greet)
+            found = doctor.check_http("engine", f"http://127.0.0.1:{port}", "/health", "give the engine's port")
+            greeted.result()
+    assert (found.verdict, found.advice) == ("fail", "give the engine's port")
+    assert "answers, but not in HTTP: 'SSH-2.0-OpenSSH_9.2" in found.detail
 
 
 def test_a_wrong_tenants_file_is_named(tmp_path: Path) -> None:

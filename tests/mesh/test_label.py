@@ -11,7 +11,7 @@ import pytest
 
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import default_slo
-from hmas.mesh.label import BATCH, labelled
+from hmas_lab.label import BATCH, labelled
 from hmas_loadgen.traces.native import read_parquet
 from hmas_loadgen.traces.row import Trace, TraceRow
 from tests.conftest import HMAS

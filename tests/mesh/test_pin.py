@@ -3,7 +3,7 @@
 import pytest
 
 from hmas.contracts.control import MAX_CUTS, Split
-from hmas.mesh.pin import parse_layout
+from hmas.operator.pin import parse_layout
 
 
 @pytest.mark.parametrize(
@@ -24,5 +24,5 @@ def test_a_layout_is_bounds_in_ms_with_engines(text: str, split: Split) -> None:
      ",".join(f"{i}:1" for i in range(1, MAX_CUTS + 2))],
 )  # fmt: skip
 def test_what_is_no_layout_is_refused_in_words(text: str) -> None:
-    with pytest.raises(ValueError, match="is no layout: use `mixed`, or ascending bounds"):
+    with pytest.raises(ValueError, match="is not a layout: use `mixed`, or ascending bounds"):
         parse_layout(text)

@@ -9,7 +9,7 @@ import yaml
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.plan import make_plan
+from hmas.mesh.processes import make_plan
 from hmas.mesh.state import MeshState, NoMesh, forget_state, read_state, sole_owner
 from hmas.wire.permissions import USERS
 
@@ -32,7 +32,9 @@ def test_only_who_can_read_the_data_directory_can_connect_to_its_nats_server(tmp
     files = {user.name: folder / "secrets" / f"nats-{user.name}" for user in USERS}
     passwords = {user: file.read_text() for user, file in files.items()}
     assert len(set(passwords.values())) == len(USERS)
-    assert (folder / "nats.conf").read_text().count('"password"') == len(USERS)
+    config = (folder / "nats.conf").read_text()
+    assert config.count('"password"') == len(USERS)
+    assert json.loads(config)["max_connections"] <= 4096
     assert all(folder.stat().st_mode & 0o777 == 0o700 for folder in (folder, folder / "secrets"))
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in (folder / "nats.conf", *files.values()))
     files |= {"mesh": folder / "secrets" / "mesh", "ops": folder / "secrets" / "ops"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hmas.mesh import process_logs
 from hmas.mesh.process import ProcessSpec, SupervisedProcess
 from hmas.mesh.process_logs import MAX_LINE_BYTES, LineSplitter, LogTail, ProcessLogs
-from tests.conftest import eventually
+from tests.conftest import PATIENCE_S, eventually
 
 
 def python(code: str) -> list[str]:
@@ -41,7 +41,7 @@ async def test_what_dies_is_restarted_and_what_is_stopped_stays_down(tmp_path: P
     assert first.startswith("hi ")
     assert first != second
     await process.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
     assert process.pid is None
     assert len(told) == 2
     assert told[0].startswith("p: it died of SIGKILL after ")
@@ -55,7 +55,7 @@ async def test_one_that_ignores_sigterm_is_killed_after_its_grace(tmp_path: Path
     task = asyncio.create_task(process.run())
     await eventually(lambda: log.exists() and bool(log.read_text()))
     await process.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
     assert process.pid is None
     assert told == ["p: it did not end within 0.2 s of SIGTERM and is killed"]
 
@@ -70,7 +70,7 @@ async def test_ten_deaths_are_ten_lines_and_the_process_is_started_again(
     task = asyncio.create_task(process.run())
     await eventually(lambda: sum(line.startswith("p: it ended with status 3 after ") for line in told) >= 10)
     await process.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
     assert process.restarts >= 9  # the tenth death may not be made up for yet
 
 
@@ -80,7 +80,7 @@ async def test_a_program_that_cannot_be_started_is_tried_again(tmp_path: Path) -
     task = asyncio.create_task(process.run())
     await eventually(lambda: process.restarts == 1)
     await process.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
     assert "it could not be started" in told[0]
 
 
@@ -90,7 +90,7 @@ async def test_a_configuration_is_refused_once_at_the_first_start_alone(tmp_path
     code = f"import os, pathlib, time; p = pathlib.Path({str(mark)!r}); n = len(p.read_text()) if p.exists() else 0\n"
     code += "p.write_text('x' * (n + 1)); time.sleep(0 if n in FAIL else 60); raise SystemExit(os.EX_CONFIG)"
     first = supervised(ProcessSpec("p", python(code.replace("FAIL", "(0,)"))), tmp_path / "p.log", [])
-    await asyncio.wait_for(first.run(), 10)
+    await asyncio.wait_for(first.run(), PATIENCE_S)
     assert first.refused
     later = supervised(ProcessSpec("p", python(code.replace("FAIL", "(2,)"))), tmp_path / "p.log", [])
     task = asyncio.create_task(later.run())
@@ -100,7 +100,7 @@ async def test_a_configuration_is_refused_once_at_the_first_start_alone(tmp_path
     await eventually(lambda: mark.read_text() == "xxxx")
     assert not later.refused
     await later.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
 
 
 SUPERVISOR = (
@@ -226,7 +226,7 @@ async def test_a_line_without_measure_is_cut_and_the_next_ones_are_read(tmp_path
     await eventually(both)
     assert alarms == [("p", ("error" * MAX_LINE_BYTES)[:MAX_LINE_BYTES]), ("p", "error after")]
     await process.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, PATIENCE_S)
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(1, 40), max_size=30))

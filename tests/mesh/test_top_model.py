@@ -5,92 +5,34 @@ from dataclasses import replace
 from rich.console import Console
 
 from hmas.contracts.control import (
+    MIXED,
     AuditRecord,
-    ControlTuple,
     EngineClass,
-    EngineControl,
-    Fence,
-    Hints,
     Layout,
-    TopologyDecision,
+    LayoutDecision,
 )
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.job import JobRow
-from hmas.contracts.registry import EngineInfo, WorkerHeartbeat
-from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
-from hmas.mesh.top.model import CHANGES_KEPT, MAX_WORKERS, TopModel
+from hmas.contracts.registry import EngineInfo
 from hmas.mesh.top.view import render_top
+from hmas.operator.mesh_view import CHANGES_KEPT, MAX_SHOWN_WORKERS, MeshView
+from tests.builders.control import control_tuple, engine_control, topology_decision
+from tests.builders.registry import worker_heartbeat
+from tests.builders.telemetry import engine_sample, worker_telemetry
 
-HEARTBEAT = WorkerHeartbeat(
-    worker="w1",
-    incarnation="i",
-    address="h:1",
-    wire_version=1,
-    pool="m",
-    aliases=(),
-    engines=(),
-    queued=3,
-    queued_tokens=900,
-    running=2,
-    max_queued=100,
-    max_queued_tokens=1000,
-    backlog_s=1.5,
-    draining=False,
+HEARTBEAT = worker_heartbeat(
+    incarnation="i", queued=3, queued_tokens=900, running=2, max_queued_tokens=1000, backlog_s=1.5
 )
-SAMPLE = EngineSample(
-    engine="e1",
-    up=True,
-    running=2,
-    waiting=1,
-    kv_usage=0.42,
-    kv_capacity_tokens=1000,
-    preemptions_total=5,
-    step_s=0.02,
-    prefill_tokens_per_s=1e3,
-    decode_tokens_per_s=1e2,
-    n_run=16,
-    b_token=64,
-    utilisation=0.6,
-    busy=0.9,
-    b_saturated=0,
-)
-TELEMETRY = WorkerTelemetry(
-    worker="w1",
-    pool="m",
-    queued_count=3,
-    queued_tokens=900,
-    topology="edf",
-    bypass=False,
-    control_expired=False,
-    engines=(SAMPLE,),
-    queued=(),
-    dispatched=(),
-    first_tokens=(),
-    finished=(),
-    running=(),
-)
-DECISION = TopologyDecision(
-    pool="m",
-    topology=T.SJF,
-    hints=Hints(),
-    bypass=False,
-    epoch=1,
-    seq=1,
-    valid_for_s=15.0,
-    reason="start",
-    selector="rules",
-)
-CONTROL = ControlTuple(
-    worker="w1",
-    engines=(EngineControl(engine="e1", n_run=16, b_token=64, b_min=1, b_max=128, gain_b=1.0, u_low=0.7, u_high=0.9),),
-    fence=Fence(),
-    epoch=1,
-    seq=1,
-    valid_for_s=5.0,
-)
+SAMPLE = engine_sample(
+    engine="e1", running=2, waiting=1, kv_usage=0.42, kv_capacity_tokens=1000, preemptions_total=5, step_s=0.02,
+    prefill_tokens_per_s=1e3, decode_tokens_per_s=1e2, n_run=16, b_token=64, utilisation=0.6, busy=0.9, b_saturated=0,
+)  # fmt: skip
+TELEMETRY = worker_telemetry("w1", queued_count=3, queued_tokens=900, topology="edf", engines=(SAMPLE,), running=())
+DECISION = topology_decision(T.SJF, reason="start")
+CONTROL = control_tuple(engines=(engine_control(),), valid_for_s=5.0)
 
 
-def picture(model: TopModel, now_s: float) -> str:
+def picture(model: MeshView, now_s: float) -> str:
     console = Console(width=160, record=True, file=None)
     with console.capture() as captured:
         console.print(render_top(model, now_s))
@@ -104,7 +46,7 @@ REJECTED = AuditRecord(
 
 
 def test_a_worker_is_shown_with_queue_topology_and_controls() -> None:
-    model = TopModel()
+    model = MeshView()
     assert "waiting" in picture(model, 0.0)
     for value in (HEARTBEAT, TELEMETRY, DECISION, CONTROL):
         model.hear(10.0, value)
@@ -114,10 +56,18 @@ def test_a_worker_is_shown_with_queue_topology_and_controls() -> None:
     assert "silent 10 s" in picture(model, 20.0)
 
 
+def test_an_engine_that_is_suspected_is_not_shown_as_one_that_serves() -> None:
+    model = MeshView()
+    for changes, state in (({}, "up"), ({"suspected": True}, "suspected"), ({"suspected": True, "up": False}, "down")):
+        model.hear(10.0, replace(TELEMETRY, engines=(replace(SAMPLE, **changes),)))  # type: ignore[arg-type]
+        (line,) = [line for line in picture(model, 10.5).splitlines() if "e1" in line]
+        assert line.split()[-1] == state
+
+
 def test_a_worker_without_an_engine_stands_by_and_does_not_drain() -> None:
-    model = TopModel()
+    model = MeshView()
     info = EngineInfo(
-        engine="e1", up=True, kind="vllm", hardware="h", max_model_len=1, kv_capacity_tokens=1, block_size=1,
+        engine="e1", up=True, dialect="vllm", hardware="h", max_model_len=1, kv_capacity_tokens=1, block_size=1,
         max_num_seqs=1, endpoint="http://e:1",
     )  # fmt: skip
     for engines, word in (((), "stands by"), ((info,), "draining")):
@@ -126,7 +76,7 @@ def test_a_worker_without_an_engine_stands_by_and_does_not_drain() -> None:
 
 
 def test_switches_and_tuple_changes_are_listed_repetitions_are_not() -> None:
-    model = TopModel()
+    model = MeshView()
     for seq in range(3):
         model.hear(float(seq), replace(DECISION, seq=seq))
         model.hear(float(seq), replace(CONTROL, seq=seq))
@@ -145,30 +95,37 @@ def test_switches_and_tuple_changes_are_listed_repetitions_are_not() -> None:
 
 
 def test_what_is_kept_is_bounded() -> None:
-    model = TopModel()
-    for n in range(MAX_WORKERS + 10):
+    model = MeshView()
+    for n in range(MAX_SHOWN_WORKERS + 10):
         model.hear(float(n), replace(HEARTBEAT, worker=f"w{n}"))
         model.hear(float(n), replace(DECISION, topology=T.EDF if n % 2 else T.SJF, seq=n))
-    assert len(model.workers) == MAX_WORKERS
+    assert len(model.workers) == MAX_SHOWN_WORKERS
     assert len(model.changes) == CHANGES_KEPT
     assert "w0" not in model.workers
 
 
 def test_classes_and_changes_of_the_layout_are_shown() -> None:
     layout = Layout((0.084,), (EngineClass("w1/e1", 0),))
-    model = TopModel()
-    for value in (HEARTBEAT, TELEMETRY, DECISION):
+    model = MeshView()
+    decided = LayoutDecision(
+        pool="m", layout=MIXED, epoch=1, seq=1, valid_for_s=15.0, reason="start", selector="pace"
+    )  # fmt: skip
+    for value in (HEARTBEAT, TELEMETRY, DECISION, decided):
         model.hear(10.0, value)
     assert "84 ms" not in picture(model, 10.5)
-    model.hear(11.0, replace(DECISION, layout=layout, seq=2))
+    model.hear(11.0, replace(decided, layout=layout, seq=2))
     model.hear(11.0, replace(HEARTBEAT, layout=layout))
     shown = picture(model, 11.5)
     assert "e1 (<= 84 ms)" in shown
     assert "layout mixed →" in shown
+    assert model.layout("m") == layout
+    model.hear(12.0, replace(DECISION, bypass=True))
+    assert model.layout("m") == MIXED
+    assert "→ mixed" in picture(model, 12.5)
 
 
 def test_jobs_are_shown_once_gateways_told_some() -> None:
-    model = TopModel()
+    model = MeshView()
     model.hear(0.0, HEARTBEAT)
     assert "jobs:" not in text_of(model)
     model.jobs = [
@@ -185,7 +142,7 @@ def test_jobs_are_shown_once_gateways_told_some() -> None:
     assert row == ["ab" * 8, "acme", "2", "1", "3.0", "6.00", "6.00", "25", "%", "1"]
 
 
-def text_of(model: TopModel) -> str:
+def text_of(model: MeshView) -> str:
     console = Console(width=120)
     with console.capture() as captured:
         console.print(render_top(model, 1.0))

@@ -14,11 +14,11 @@ import pytest
 
 from hmas.mesh import up
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.plan import make_plan
 from hmas.mesh.ports import free_port
+from hmas.mesh.processes import make_plan
 from hmas.mesh.supervisor import Mesh
 from hmas.mesh.up import NotUp, with_model
-from tests.conftest import eventually
+from tests.conftest import PATIENCE_S, eventually
 
 ABSENT = "http://127.0.0.1:9"
 
@@ -48,9 +48,13 @@ def other() -> Iterator[str]:
 
 
 @contextmanager
-def listing(model: str, *, port: int = 0, status: int = 200) -> Iterator[str]:
+def listing(model: str, *, port: int = 0, status: int = 200, asked: list[str] | None = None) -> Iterator[str]:
+    """An engine that answers each question for its models with `status`, and notes it in `asked`."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if asked is not None:
+                asked.append(self.path)
             body = json.dumps({"data": [{"id": model}]}).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
@@ -63,10 +67,12 @@ def listing(model: str, *, port: int = 0, status: int = 200) -> Iterator[str]:
     server = HTTPServer(("127.0.0.1", port), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def test_each_engine_names_its_model(engine: str, other: str) -> None:
@@ -115,10 +121,10 @@ async def test_what_names_its_model_late_is_told_to_the_mesh(monkeypatch: pytest
     with listing("qwen") as early, listing("llama", status=401) as locked:
         mesh.options = MeshOptions(unnamed=frozenset({early, locked, ABSENT}))
         naming = asyncio.create_task(up.name_late(cast(Mesh, mesh)))
-        await eventually(lambda: mesh.served == {early: "qwen"}, 5)
+        await eventually(lambda: mesh.served == {early: "qwen"})
         assert not naming.done()
         mesh.options = MeshOptions()
-        await asyncio.wait_for(naming, 5)
+        await asyncio.wait_for(naming, PATIENCE_S)
 
 
 def test_an_engine_that_does_not_answer_is_named_with_advice() -> None:
@@ -135,15 +141,18 @@ def test_what_will_not_change_by_waiting_is_told_apart(status: int, kind: type[V
 
 async def test_a_mesh_waits_for_its_engines_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(up, "ASK_EVERY_S", 0.05)
-    port, said = free_port(), list[str]()
+    port, said, asked = free_port(), list[str](), list[str]()
     waiting = asyncio.create_task(
         up.with_model_once_up(MeshOptions(engine_urls=(f"http://127.0.0.1:{port}",)), said.append)
     )
-    await asyncio.sleep(0.5)
+    await eventually(lambda: bool(said))
+    with listing("qwen", port=port, status=503, asked=asked):
+        await eventually(lambda: len(asked) >= 3)
     assert not waiting.done()
     with listing("qwen", port=port):
-        assert (await asyncio.wait_for(waiting, 5)).pool == "qwen"
-    (line,) = said
-    assert line.startswith(f"waiting: the engine http://127.0.0.1:{port} does not list")
+        assert (await asyncio.wait_for(waiting, PATIENCE_S)).pool == "qwen"
+    absent, unready = said  # a reason is told once
+    assert absent.startswith(f"waiting: the engine http://127.0.0.1:{port} does not list")
+    assert "503" in unready
     with listing("qwen", status=401) as url, pytest.raises(ValueError, match="401"):
-        await asyncio.wait_for(up.with_model_once_up(MeshOptions(engine_urls=(url,)), said.append), 5)
+        await asyncio.wait_for(up.with_model_once_up(MeshOptions(engine_urls=(url,)), said.append), PATIENCE_S)

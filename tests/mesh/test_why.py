@@ -2,7 +2,7 @@
 
 from rich.console import Console
 
-from hmas.mesh.why import render_why
+from hmas.operator.why import render_why
 
 TIMELINE = {
     "topology": "edf", "queued_s": 0.25, "queue_length": 3, "overtaken": 1, "switches": 0,

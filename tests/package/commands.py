@@ -7,8 +7,9 @@ import typer
 from hmas.mesh.cli import PARTS, app, mount
 
 RUNS = ""  # the command does what it is for, or says what else is missing
+CLONE = "clone"  # no installation of the wheel has it
 
-# Words of the command and its arguments -> the extra that a base install must name, or RUNS. FILE exists.
+# Words of the command and its arguments -> the extra that a base install must name, RUNS or CLONE. FILE exists.
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("--port 0", "embedded"),
     "top": ("--once 0.1", RUNS),
@@ -35,20 +36,22 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "traces list": ("", RUNS),
     "traces fetch": ("nothing", RUNS),
     "traces stats": ("FILE", "load"),
-    "sim run": ("", "sim"),
-    "sim capacity": ("FILE", "sim"),
-    "sim replay-log": ("FILE", "sim"),
+    "sim run": ("", CLONE),
+    "sim capacity": ("FILE", CLONE),
+    "sim replay-log": ("FILE", CLONE),
     "whatif": ("FILE", "sim"),
-    "train perception": ("--data .", "train"),
-    "train held-out": ("--data .", "train"),
-    "train sizes": ("--data .", "train"),
-    "train generative": ("--base some-model --data .", "train"),
-    "train prediction": ("--data .", "train"),
-    "eval perception": ("--data FILE", "perception"),
-    "eval prediction": ("--data FILE", "train"),
+    "plan": ("MODEL=FILE --gpus 1xh100", "sim"),
+    "profile fit": ("--data .", "load"),
+    "train perception": ("--data .", CLONE),
+    "train held-out": ("--data .", CLONE),
+    "train sizes": ("--data .", CLONE),
+    "train generative": ("--base some-model --data .", CLONE),
+    "train prediction": ("--data .", CLONE),
+    "eval perception": ("--data FILE", CLONE),
+    "eval prediction": ("--data FILE", CLONE),
     "replay": ("FILE", "load"),
     "compare": ("", "load"),
-    "label": ("FILE out.parquet", "load"),
+    "label": ("FILE out.parquet", CLONE),
     "calibrate": ("http://127.0.0.1:9", "load"),
 }
 

@@ -43,13 +43,17 @@ def versions(lock: Path) -> str:
     return "\n".join(re.findall(r"^[\w.-]+==[^\s;]+", lock.read_text(), re.MULTILINE))
 
 
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+def build(project: Path, folder: Path) -> Path:
+    """Builds the wheel of a project into an empty folder."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=project, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
 def install(wheel: Path, folder: Path, extras: Sequence[str]) -> Installed:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hmas.mesh.cli import PARTS
-from tests.package.commands import COMMANDS, RUNS, arguments
+from tests.package.commands import CLONE, COMMANDS, RUNS, arguments
 from tests.package.conftest import Installed
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
@@ -32,7 +32,9 @@ def faults(ended: Ended, extra: str) -> list[str]:
     found = []
     if "Traceback" in ended.text or "Error:" in ended.text:
         found.append("a traceback")
-    if extra and (ended.status != 1 or f"pip install 'hmas[{extra}]'" not in ended.text):
+    if extra == CLONE and (ended.status != 1 or "needs a clone" not in ended.text):
+        found.append(f"status {ended.status} without the way to a clone")
+    if extra not in ("", CLONE) and (ended.status != 1 or f"pip install 'hmas[{extra}]'" not in ended.text):
         found.append(f"status {ended.status} without the way to hmas[{extra}]")
     if extra and extra != "embedded" and len(ended.text.strip().splitlines()) != 1:
         found.append("more than one line")

@@ -1,4 +1,4 @@
-"""What `hmas.gateway.http.connections` uses of uvicorn beyond its interface: a new minor version must pass."""
+"""What `hmas.runtime.connections` uses of uvicorn beyond its interface: a new minor version must pass."""
 
 import asyncio
 import inspect

@@ -1,6 +1,7 @@
 """What the wheel holds, and that it works where nothing of the repository is."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -18,7 +19,7 @@ MOST_PACKAGES = 36
 DATA = (
     "hmas/engine/core/profiles.yaml", "hmas/perception/MODEL_CARD.md",
     "hmas/perception/artefacts/perception.onnx", "hmas/perception/artefacts/tokenizer.json",
-    "hmas/prediction/artefacts/forests.npz", "hmas/prediction/profiles.yaml", "hmas/sim/smoke.yaml",
+    "hmas/prediction/artefacts/forests.npz", "hmas/prediction/profiles.yaml",
 )  # fmt: skip
 START_S = 90.0
 
@@ -29,6 +30,15 @@ def test_it_holds_the_two_packages_and_their_data_alone(wheel: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"hmas", "hmas_loadgen"}
     assert set(DATA) <= set(names)
     assert not [n for n in names if n.endswith((".cbm", ".pyc")) or "/tests/" in n or "test_" in n]
+
+
+def test_it_offers_no_extra_for_what_it_does_not_hold(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    text = archive.read(metadata).decode()
+    offered = set(re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE))
+    assert {"sim", "load", "generative"} <= offered
+    assert "train" not in offered
 
 
 def test_the_base_install_is_small(base: Installed) -> None:
@@ -55,17 +65,29 @@ def test_doctor_finds_what_the_embedded_mesh_needs(common: Installed) -> None:
     assert "nats-server" in found.stdout
 
 
-def test_the_bundled_experiment_runs(common: Installed) -> None:
-    shown = common.run("hmas", "sim", "run", "--print-hash", timeout_s=300)
-    assert shown.returncode == 0, shown.stderr
-    assert "hmas" in shown.stdout
-    assert len(shown.stdout.split()[-1]) == 64
+def test_what_belongs_to_a_clone_says_so(common: Installed) -> None:
+    for command in ("train", "eval", "label", "sim"):
+        told = common.run("hmas", command, "--help")
+        assert told.returncode == 1
+        (line,) = told.stderr.splitlines()
+        assert line.startswith(f"hmas: hmas {command} needs a clone"), line
 
 
-def test_the_evaluation_of_perception_has_its_help(common: Installed) -> None:
-    shown = common.run("hmas", "eval", "perception", "--help")
-    assert shown.returncode == 0
-    assert "--data" in shown.stdout
+SIMULATE = """
+from hmas.engine.core.profile import builtin_profile
+from hmas.mesh.compare.simulated import SYSTEMS, Turn, simulated
+from hmas.mesh.compare.workload import ReplayWorkload
+
+turn = Turn(ReplayWorkload(None, 4096).at(2.0, 10.0, seed=1), 1)
+for system in SYSTEMS.values():
+    print(simulated(system, turn, builtin_profile("tiny-emulated"), engines=2, window_s=10.0).score.completed)
+"""
+
+
+def test_the_mesh_and_its_engines_alone_are_simulated_without_the_laboratory(common: Installed) -> None:
+    done = common.run("python", "-c", SIMULATE, timeout_s=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["20", "20"]
 
 
 def test_a_mesh_comes_up_and_answers(common: Installed) -> None:

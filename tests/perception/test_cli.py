@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from hmas.perception.cli import figure_table
+from hmas_lab.perception.cli import figure_table
 
 
 def test_long_names_leave_room_for_the_values() -> None:

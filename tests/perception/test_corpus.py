@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hmas.contracts.request import TaskType
-from hmas.laws.labelled import part_of
-from hmas.perception.training.corpus import (
+from hmas_lab.labelled import part_of
+from hmas_lab.perception.training.corpus import (
     Passage,
     checksum,
     prompt_files,
@@ -18,7 +18,7 @@ from hmas.perception.training.corpus import (
     split,
     workflow_files,
 )
-from hmas.perception.training.phrases import PhraseBook
+from hmas_lab.perception.training.phrases import PhraseBook
 
 PASSAGE = "The committee met on Monday. It discussed the new budget at length. Nothing was decided in the end."
 

@@ -1,5 +1,5 @@
 from hmas.contracts.request import TaskType
-from hmas.perception.training.decision_list import DecisionList
+from hmas_lab.perception.training.decision_list import DecisionList
 
 TEXTS = ["Translate this to German: cats", "Translate this: dogs", "please translate: rain", "Summarize this: cats",
          "Summarize it: rain", "Summarize: dogs"]  # fmt: skip

@@ -28,6 +28,14 @@ def test_word_pieces_are_the_library_s(library: Tokenizer, encoder: PromptEncode
     assert encoder.ids(text)[1:-1] == library.encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.parametrize("words", [8, 500])
+def test_without_a_tail_the_head_alone_is_read(encoder: PromptEncoder, words: int) -> None:
+    head = PromptEncoder(ARTEFACTS / TOKENIZER_FILE, 4, 0)
+    text = "plain words of a long prompt and more " * (words // 8)
+    assert head.ids(text) == encoder.ids(text)[:5] + encoder.ids(text)[-1:]
+    assert len(head.ids(text)) == head.width
+
+
 def test_rows_are_filled_up_to_the_longest() -> None:
     assert padded([[5, 6, 7], [], [8]]).tolist() == [[5, 6, 7], [0, 0, 0], [8, 0, 0]]
     assert padded([[]]).shape == (1, 1)  # no axis of length nought reaches the graph

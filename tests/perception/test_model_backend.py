@@ -103,7 +103,7 @@ def test_doubt_is_unknown_with_a_length(backend: ModelBackend) -> None:
 def test_a_missing_or_foreign_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="hmas train perception"):
         ModelBackend(tmp_path)
-    onnx = pytest.importorskip("onnx", reason="needs the extra `train`")
+    onnx = pytest.importorskip("onnx", reason="needs the group `train`")
     shutil.copy(ARTEFACTS / TOKENIZER_FILE, tmp_path)
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])

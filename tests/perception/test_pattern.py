@@ -47,3 +47,13 @@ def test_the_leftmost_match_of_any_alternative_counts() -> None:
     assert start(pattern, "a letter, then write a memo") == 2
     assert start(pattern, "letters and memos") is None
     assert start(pattern, "\nwrite") is None
+
+
+def test_a_pattern_needs_a_literal_of_each_group() -> None:
+    pattern = Pattern(r"<write|draft>.*<letter|memo>")
+    texts = ("draft a\nMEMO", "a memo", "write", "memo, write", "x: write letters")
+    assert [start(pattern, text) for text in texts] == [0, None, None, None, 3]
+    assert start(Pattern(r"a+"), "xxaa") == 2
+    assert start(Pattern(), "a") is None
+    assert start(Pattern(r"^<a>"), "ba") is None
+    assert start(Pattern(r"<b>", r"<a>"), "xab") == 1

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -5,9 +6,8 @@ import pytest
 
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import GatewayReported, TimerTicked
-from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo, Tags, TagSource, TaskType
-from hmas.contracts.telemetry import GatewayTelemetry, RequestSettled
+from hmas.contracts.telemetry import GatewayTelemetry
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.agent import (
     PerceiveItem,
@@ -15,6 +15,9 @@ from hmas.perception.agent.agent import (
     PerceptionConfig,
 )
 from hmas.perception.agent.backend import Estimate, PromptView
+from tests.builders.telemetry import request_settled
+
+QA, ESSAY, UNKNOWN = TaskType.QA, TaskType.ESSAY_GENERATION, TaskType.UNKNOWN
 
 PROMPT = PromptView(text="Who wrote Middlemarch?", prompt_tokens=6, model="m", tenant="a", max_tokens=None)
 UNKNOWN_SLO = default_slo(TaskType.UNKNOWN)
@@ -174,23 +177,63 @@ def test_an_empty_call() -> None:
 
 def test_settlements_teach_the_prior() -> None:
     a = agent()
-    settled = RequestSettled(
-        request_id="r",
-        tenant="a",
-        task=TaskType.QA,
-        outcome=Outcome.FINISHED,
-        slo=UNKNOWN_SLO,
-        prompt_tokens=6,
-        output_tokens=40,
-        predicted_output_tokens=60.0,
-        ttft_s=1.0,
-        tpot_s=0.05,
-        last_token_s=3.45,
-        relegated=False,
-        age_s=0.0,
-    )
+    settled = request_settled(slo=UNKNOWN_SLO, prompt_tokens=6, output_tokens=40)
     a.step(0.0, GatewayReported(GatewayTelemetry("g", "m", (), (settled,) * 20)))
     a.step(1.0, call(1))
     result = tags(a.step(1.01, BatchReturned(1, (None,))))
     assert (result.task, result.source) == (TaskType.UNKNOWN, TagSource.PRIOR)
     assert result.output_tokens == pytest.approx(40.0, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "valid"),
+    [
+        ({"confidence": 0.0}, True), ({"confidence": 1.0}, True), ({"confidence": -1e-9}, False),
+        ({"confidence": 1.0 + 1e-9}, False), ({"confidence": math.nan}, False), ({"output_tokens": 1e-9}, True),
+        ({"output_tokens": -1.0}, False), ({"output_tokens": 120.0}, True), ({"output_tokens": 120.1}, False),
+        ({"output_tokens": math.inf, "output_tokens_p90": math.inf}, False), ({"output_tokens_p90": math.nan}, False),
+    ],
+)  # fmt: skip
+def test_which_estimates_are_believed(changes: dict[str, Any], valid: bool) -> None:
+    tags = answered(ITEM, replace(ESTIMATE, **changes))
+    assert (tags.version == "model-3") is valid
+
+
+@pytest.mark.parametrize(("confidence", "task"), [(0.25, QA), (0.2499, UNKNOWN)])
+def test_a_type_is_believed_from_the_least_confidence_on(confidence: float, task: TaskType) -> None:
+    tags = answered(ITEM, replace(ESTIMATE, confidence=confidence))
+    assert (tags.task, tags.confidence) == (task, confidence)
+
+
+@pytest.mark.parametrize(("max_tokens", "lengths"), [(None, (50.0, 120.0)), (120, (50.0, 120.0)), (1, (1.0, 1.0)),
+                                                     (0, (1.0, 1.0)), (50, (50.0, 50.0))])  # fmt: skip
+def test_lengths_are_capped_at_the_clients_limit_and_never_below_one(
+    max_tokens: int | None, lengths: tuple[float, float]
+) -> None:
+    capped = replace(ITEM, prompt=replace(PROMPT, max_tokens=max_tokens))
+    tags = answered(capped, ESTIMATE)
+    assert (tags.output_tokens, tags.output_tokens_p90) == lengths
+    prior = answered(capped, None)
+    assert (prior.output_tokens, prior.output_tokens_p90) == tuple(
+        value if max_tokens is None else min(value, float(max(1, max_tokens))) for value in (200.0, 800.0)
+    )
+
+
+def test_a_stated_time_to_the_last_token_is_kept_beside_the_types_own() -> None:
+    alone = replace(ITEM, slo=replace(ITEM.slo, ttlt_s=9.0))
+    assert answered(alone, ESTIMATE).slo.ttlt_s == 9.0
+    assert answered(alone, ESTIMATE).slo.ttft_s == 4.0
+    stated = replace(ITEM, slo_stated=True)
+    assert answered(stated, None).slo == ITEM.slo
+
+
+def test_the_prior_answers_by_what_it_knows_at_the_instant_of_the_call() -> None:
+    """Twelve requests tell of a group, and a thousandth of their weight is left after ten half-lives."""
+    for asked_s, tokens in ((1.0, None), (6000.0, 200.0)):
+        a = agent()
+        ends = tuple(request_settled(f"r{i}", tenant="a", prompt_tokens=6, output_tokens=40) for i in range(12))
+        a.step(0.0, GatewayReported(GatewayTelemetry("g", "m", (), ends)))
+        a.step(asked_s, call(1))
+        found = tags(a.step(asked_s, BatchReturned(1, (None,))))
+        assert found.source is TagSource.PRIOR
+        assert (found.output_tokens == 200.0) is (tokens == 200.0)

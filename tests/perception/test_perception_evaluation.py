@@ -5,7 +5,7 @@ import pytest
 
 from hmas.contracts.request import TaskType
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.evaluation import (
+from hmas_lab.perception.evaluation import (
     calibration_error,
     contested_by_source,
     evaluate_length,
@@ -18,7 +18,7 @@ from hmas.perception.evaluation import (
     slo_errors,
     view,
 )
-from hmas.perception.training.corpus import CorpusAnswer, Prompt
+from hmas_lab.perception.training.corpus import CorpusAnswer, Prompt
 
 
 def prompt(text: str, task: TaskType | None, *tokens: int) -> Prompt:

@@ -3,8 +3,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hmas.contracts.request import TaskType
-from hmas.perception.agent.backend import PromptView
-from hmas.perception.agent.rules import MATCHES, TASKS, RulesBackend, matches, tag
+from hmas.perception.agent.backend import Estimate, PromptView
+from hmas.perception.agent.rules import (
+    _LENGTHS,
+    _RULES,
+    EXPLICIT,
+    MATCHES,
+    TASKS,
+    RulesBackend,
+    instruction,
+    matches,
+    named,
+    tag,
+)
+
+QA, ESSAY, UNKNOWN = TaskType.QA, TaskType.ESSAY_GENERATION, TaskType.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -85,3 +98,51 @@ def test_matches_are_zeros_and_ones_with_one_type(text: str) -> None:
 def test_matches_name_the_type_the_rules_give() -> None:
     for text in ("Translate to French: good day", "Summarize the following.\n\nWho knows?", "zzz"):
         assert TASKS[matches(text)[-len(TASKS) :].index(1.0)] is tag(text)[0]
+
+
+@pytest.mark.parametrize(("length", "cut"), [(520, False), (521, True)])
+def test_an_instruction_stands_at_the_ends_of_a_prompt(length: int, cut: bool) -> None:
+    text = "".join(chr(97 + i % 26) for i in range(length))
+    assert instruction(f"  {text}\n") == (f"{text[:320]}\n{text[-200:]}" if cut else text)
+
+
+@pytest.mark.parametrize(
+    ("text", "task", "confidence", "explicit"),
+    [
+        ("Translate this essay", TaskType.ESSAY_GENERATION, 0.9, TaskType.ESSAY_GENERATION),
+        ("Translate this", TaskType.TRANSLATION, 0.95, TaskType.TRANSLATION),
+        ("What is it?\n\nTranslate this", TaskType.TRANSLATION, 0.95, None),
+        ("Extract it\n\nTranslate this", TaskType.EXTRACTION, 0.9, TaskType.EXTRACTION),
+        ("A poem\n\nWhat", TaskType.LONG_FORM_GENERATION, 0.85, None),
+        ("Who", QA, 0.75, None), ("xyz", UNKNOWN, 0.2, None), ("", UNKNOWN, 0.2, None),
+    ],
+)  # fmt: skip
+def test_an_explicit_word_of_the_first_paragraph_outweighs_what_follows(
+    text: str, task: TaskType, confidence: float, explicit: TaskType | None
+) -> None:
+    assert tag(text) == (task, confidence)
+    assert named(text) is explicit
+    assert TASKS[matches(text)[2 * len(_RULES) :].index(1.0)] is task
+
+
+def test_matches_say_which_rules_match_and_which_in_the_first_paragraph() -> None:
+    text = "A poem about it\n\nTranslate this"
+    row, rules = matches(text), len(_RULES)
+    found = {r.task for r, hit in zip(_RULES, row[:rules], strict=True) if hit}
+    leading = {r.task for r, hit in zip(_RULES, row[rules : 2 * rules], strict=True) if hit}
+    assert found == {TaskType.TRANSLATION, TaskType.LONG_FORM_GENERATION}
+    assert leading == {TaskType.LONG_FORM_GENERATION}
+    assert set(row) == {0.0, 1.0}
+    assert sum(row[2 * rules :]) == 1.0
+    assert {r.task for r in _RULES if r.confidence >= EXPLICIT} >= {TaskType.TRANSLATION}
+
+
+def test_an_estimate_goes_by_the_stated_length_or_else_by_the_type_and_the_prompt() -> None:
+    texts = ("Write an essay of 100 tokens", "Write an essay", "Translate it", "2 characters", "xyz")
+    found = RulesBackend().estimate([view(text, 50) for text in texts])
+    assert found == [
+        Estimate(ESSAY, 0.9, 100.0, 140.0), Estimate(ESSAY, 0.9, 645.0, 645.0 * 1.6),
+        Estimate(TaskType.TRANSLATION, 0.95, 55.0, 55.0 * 1.8), Estimate(UNKNOWN, 0.2, 1.0, 1.4),
+        Estimate(UNKNOWN, 0.2, 205.0, 205.0 * 5.0),
+    ]  # fmt: skip
+    assert set(_LENGTHS) == set(TaskType)

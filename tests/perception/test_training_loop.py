@@ -9,17 +9,17 @@ from hmas.perception.backends.encoder import PromptEncoder, padded
 from hmas.perception.backends.grams import grams
 from hmas.perception.backends.inputs import NUMBERS
 from hmas.perception.backends.model import ARTEFACTS, TOKENIZER_FILE
-from hmas.perception.training.corpus import CorpusAnswer, Prompt
+from hmas_lab.perception.training.corpus import CorpusAnswer, Prompt
 
-pytest.importorskip("torch", reason="needs the extra `train`")
+pytest.importorskip("torch", reason="needs the group `train`")
 
 import torch
 from transformers import BertConfig, BertModel
 
-from hmas.perception.training import held_out, loop
-from hmas.perception.training.examples import task_index
-from hmas.perception.training.held_out import choose, without
-from hmas.perception.training.loop import (
+from hmas_lab.perception.training import held_out, loop
+from hmas_lab.perception.training.examples import task_index
+from hmas_lab.perception.training.held_out import choose, without
+from hmas_lab.perception.training.loop import (
     Examples,
     TrainingRecipe,
     conformal_stretch,
@@ -31,8 +31,8 @@ from hmas.perception.training.loop import (
     straight_line,
     tune,
 )
-from hmas.perception.training.network import HIDDEN, NEVER_SEEN, POOLED, TASKS, Tagger, TaskHead
-from hmas.perception.training.phrases import SOURCE
+from hmas_lab.perception.training.network import HIDDEN, NEVER_SEEN, POOLED, TASKS, Tagger, TaskHead
+from hmas_lab.perception.training.phrases import SOURCE
 
 FEW = TrainingRecipe(match_epochs=1, shares=(1.0, 1.0, 1.0))
 SHORT = TrainingRecipe(layers=2, steps=4, saved_every=2, batch=(0, 4, 4, 2))

@@ -12,16 +12,14 @@ from hmas.prediction.agent.agent import PredictItem
 from hmas.prediction.agent.backend import CostQuery
 from hmas.prediction.agent.linear import LinearProfile
 from hmas.prediction.answers import PredictionErrors, StandIn
+from tests.builders.telemetry import request_finished
 
 QUERY = CostQuery(
     prompt_tokens=100, output_tokens=50.0, model="m", hardware="?", running=3, waiting=0, kv_usage=0.1, task=TaskType.QA
 )
-FINISHED = RequestFinished(
-    request_id="r", tenant="t", task=TaskType.QA, engine="e", outcome=Outcome.FINISHED, prompt_tokens=100,
-    output_tokens=50, predicted_output_tokens_p90=60.0, run_s=1.0, upper_output_tokens=90.0, predictor="v",
-    prefill_s=0.2, tpot_s=0.02,
-    tpot_slo_s=0.1, censored=False, age_s=0.0,
-)  # fmt: skip
+FINISHED = request_finished(
+    tenant="t", upper_output_tokens=90.0, predictor="v", prefill_s=0.2, tpot_s=0.02, tpot_slo_s=0.1
+)
 
 
 def stand_in() -> StandIn:
@@ -47,7 +45,7 @@ def test_the_errors_of_both_are_of_the_same_requests() -> None:
     errors = PredictionErrors(stand_in())
     assert isnan(errors.median("catboost", "ttft"))
     errors.predicted(item(), Cost(0.25, 0.02), "catboost")
-    errors.finished(replace(FINISHED, request_id="r0"))
+    errors.finished("m", replace(FINISHED, request_id="r0"))
     assert errors.median("catboost", "ttft") == pytest.approx(log(1.25))
     assert errors.median("catboost", "tpot") == 0.0
     assert errors.median("linear", "ttft") == pytest.approx(log(2.0))
@@ -58,7 +56,7 @@ def test_the_stand_in_is_corrected_as_well() -> None:
     errors = PredictionErrors(stand_in())
     for number in range(60):
         errors.predicted(item(number), Cost(0.1, 0.01), "catboost")
-        errors.finished(replace(FINISHED, request_id=f"r{number}"))
+        errors.finished("m", replace(FINISHED, request_id=f"r{number}"))
     assert errors.median("linear", "ttft") < 0.05
     assert errors.median("catboost", "ttft") == pytest.approx(log(2.0))  # which nobody corrected
 
@@ -66,7 +64,7 @@ def test_the_stand_in_is_corrected_as_well() -> None:
 def test_an_error_of_one_that_answered_itself_counts_once() -> None:
     errors = PredictionErrors(stand_in())
     errors.predicted(item(), Cost(0.2, 0.02), "linear")
-    errors.finished(replace(FINISHED, request_id="r0"))
+    errors.finished("m", replace(FINISHED, request_id="r0"))
     assert errors.median("linear", "ttft") == 0.0
 
 
@@ -74,5 +72,14 @@ def test_an_error_of_one_that_answered_itself_counts_once() -> None:
 def test_what_was_not_measured_is_no_error(ended: RequestFinished) -> None:
     errors = PredictionErrors(stand_in())
     errors.predicted(item(), Cost(0.2, 0.02), "catboost")
-    errors.finished(replace(ended, request_id="r0"))
+    errors.finished("m", replace(ended, request_id="r0"))
     assert isnan(errors.median("catboost", "ttft"))
+
+
+def test_an_error_is_that_of_the_kind_of_engine_that_the_request_ran_on() -> None:
+    errors = PredictionErrors(stand_in())
+    other = PredictItem("r0", "w", replace(QUERY, hardware="fast"))
+    for each, said in ((item(), Cost(0.2, 0.02)), (other, Cost(0.05, 0.005))):
+        errors.predicted(each, said, "catboost")
+    errors.finished("m", replace(FINISHED, request_id="r0", prefill_s=0.05, tpot_s=0.005, kind=other.query.kind))
+    assert errors.median("catboost", "ttft") == errors.median("catboost", "tpot") == 0.0

@@ -17,7 +17,6 @@ from hmas.prediction.models.catboost_model import (
     METADATA_FILE,
     CatBoostCostModel,
     read_forest,
-    write_forest,
 )
 from hmas.prediction.models.roofline import DECODE_TERMS, PREFILL_TERMS, Roofline, rows_of
 
@@ -95,6 +94,8 @@ def test_the_service_runs_without_catboost() -> None:
 
 
 def test_trees_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCostModel) -> None:
+    from hmas_lab.prediction.training.train import write_forest
+
     write_forest(tmp_path / FORESTS_FILE, model.forest)
     read = read_forest(tmp_path / FORESTS_FILE)
     for name in ("feature", "border", "leaves", "scale", "bias"):
@@ -104,8 +105,8 @@ def test_trees_are_read_as_they_were_written(tmp_path: Path, model: CatBoostCost
 def test_a_trained_model_says_what_catboost_says(tmp_path: Path) -> None:
     """The artefact's roofline and trees against the fit's own, on rows it was fitted to and on others."""
     pytest.importorskip("catboost")
-    from hmas.prediction.training.measurements import Measurements
-    from hmas.prediction.training.train import ForestRecipe, fit, write
+    from hmas_lab.prediction.training.measurements import Measurements
+    from hmas_lab.prediction.training.train import ForestRecipe, fit, write
 
     rng = np.random.default_rng(0)
     queries = [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hmas.prediction.cli import evaluate
+from hmas_lab.prediction.cli import evaluate
 
 
 def test_a_folder_without_measurements_is_refused(tmp_path: Path) -> None:

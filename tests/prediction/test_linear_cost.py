@@ -1,5 +1,6 @@
 from dataclasses import replace
 from importlib.resources import files
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -66,3 +67,32 @@ def test_shipped_profiles_reproduce_measured_points() -> None:
 def test_a_broken_file_says_where(rows: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         profiles_from(rows)
+
+
+@pytest.mark.parametrize("value", [True, -1e-9, inf, nan, "1", None])
+def test_a_coefficient_is_a_number_of_seconds_from_zero_on(value: object) -> None:
+    with pytest.raises(ValueError, match="row 1: prefill_base must be seconds, 0 or more"):
+        profiles_from([{**ANY, "prefill_base": value}])
+    assert profiles_from([{**ANY, "prefill_base": 0}])[0].prefill_base == 0.0
+
+
+@pytest.mark.parametrize(("field", "value"), [("model", "x"), ("hardware", "x")])
+def test_the_last_profile_applies_to_all(field: str, value: str) -> None:
+    with pytest.raises(ValueError, match="the last row must apply to all"):
+        profiles_from([ANY, {**ANY, field: value}])
+    assert len(profiles_from([{**ANY, field: value}, ANY])) == 2
+
+
+def test_a_profile_applies_where_both_names_match() -> None:
+    rows = [{**ANY, "model": "some", "hardware": "h100", "prefill_base": 7.0}, ANY]
+    assert LinearCostModel(profiles_from(rows)).predict([QUERY])[0].ttft_s == pytest.approx(0.11)
+    rows[0]["hardware"] = "a100"
+    assert LinearCostModel(profiles_from(rows)).predict([QUERY])[0].ttft_s == pytest.approx(7.1)
+
+
+def test_a_broken_row_is_named_by_its_number() -> None:
+    for rows in ([5, ANY], [{}, ANY]):
+        with pytest.raises(ValueError, match="row 1 must"):
+            profiles_from(rows)
+    with pytest.raises(ValueError, match="a list of at least one row"):
+        profiles_from("x")

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from hmas.prediction.evaluation import corrected, cost_figures, left_out, left_out_figures, r2
 from hmas.prediction.models.catalogue import facts
 from hmas.prediction.models.roofline import NAMES, inputs
-from hmas.prediction.training.measurements import (
+from hmas_lab.prediction.evaluation import corrected, cost_figures, left_out, left_out_figures, r2
+from hmas_lab.prediction.training.measurements import (
     AICONFIGURATOR,
     BENCH,
     LLM_PILOT,
@@ -21,7 +21,7 @@ from hmas.prediction.training.measurements import (
     pooled,
     read,
 )
-from hmas.prediction.training.train import ForestRecipe, held_apart
+from hmas_lab.prediction.training.train import ForestRecipe, held_apart
 
 
 def column(measured: Measurements, name: str) -> list[float]:
@@ -65,7 +65,7 @@ def test_a_running_request_is_seen(tmp_path: Path) -> None:
 def test_an_unknown_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.csv"
     file.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="no measurement file of a known kind"):
+    with pytest.raises(ValueError, match="not a measurement file of a known kind"):
         read(file)
     with pytest.raises(FileNotFoundError, match=LLM_PILOT):
         perf_files(tmp_path)
@@ -168,6 +168,7 @@ def synthetic(hardware: str, factor: float, count: int, seed: int) -> Measuremen
     )
 
 
+@pytest.mark.long
 def test_online_correction_makes_up_for_hardware_never_seen() -> None:
     """Hardware four times slower than any in the fit: within 50 settled requests the error is the noise's."""
     both = pooled([synthetic("H100", 1.0, 1200, 0), synthetic("T4", 4.0, 1200, 1), synthetic("H200", 1.0, 1200, 2)])
@@ -185,6 +186,7 @@ def test_online_correction_makes_up_for_hardware_never_seen() -> None:
     assert figures.corrected.workers == figures.mixed.workers == 3
 
 
+@pytest.mark.long
 def test_what_is_left_out_has_no_part_in_what_is_chosen_for_it() -> None:
     rows = pooled([synthetic(card, 1.0, 200, n) for n, card in enumerate(("H100", "T4", "A10"))])
     out = rows.card == "t4"

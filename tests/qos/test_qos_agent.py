@@ -1,5 +1,6 @@
 import math
 from dataclasses import fields, is_dataclass, replace
+from statistics import fmean, linear_regression
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hmas.contracts.control_agents import (
     EpochLost,
     GatewayReported,
     KeepPast,
+    PastRestored,
     PublishLong,
     PublishShort,
     QosEffect,
@@ -16,46 +18,39 @@ from hmas.contracts.control_agents import (
     WorkerReported,
 )
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.past import OPEN_FROM
 from hmas.contracts.request import Slo, TaskType
 from hmas.contracts.telemetry import (
-    EngineSample,
     FirstTokenSeen,
     GatewayTelemetry,
     RequestDispatched,
     RequestFinished,
     RequestOffered,
-    RequestQueued,
     RequestSettled,
-    WorkerTelemetry,
 )
-from hmas.contracts.views import VLong, VShort
+from hmas.contracts.views import Tail, VLong, VShort
+from hmas.laws.request_rows import unpack
 from hmas.qos.agent import QosAgent
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.shares import OTHER
+from tests.builders.telemetry import (
+    engine_sample,
+    first_token_seen,
+    request_finished,
+    request_queued,
+    request_settled,
+    worker_telemetry,
+)
 
 SLO = Slo(4.0, 0.07)
-SAMPLE = EngineSample(
-    engine="e", up=True, running=3, waiting=0, kv_usage=0.5, kv_capacity_tokens=1000, preemptions_total=0,
-    step_s=0.03, prefill_tokens_per_s=300.0, decode_tokens_per_s=200.0, n_run=8,
-    b_token=8, utilisation=0.6, busy=1.0,
+SAMPLE = engine_sample(
+    running=3, kv_usage=0.5, kv_capacity_tokens=1000, prefill_tokens_per_s=300.0, decode_tokens_per_s=200.0, n_run=8,
+    b_token=8, utilisation=0.6,
 )  # fmt: skip
 
 
 def telemetry(worker: str = "w", pool: str = "m", **changes: Any) -> WorkerReported:
-    base = WorkerTelemetry(
-        worker=worker,
-        pool=pool,
-        queued_count=0,
-        queued_tokens=0,
-        topology="sjf",
-        bypass=False,
-        control_expired=False,
-        engines=(SAMPLE,),
-        queued=(),
-        dispatched=(),
-        first_tokens=(),
-        finished=(),
-    )
+    base = worker_telemetry(worker, pool=pool, engines=(SAMPLE,))
     return WorkerReported(replace(base, **changes))
 
 
@@ -64,57 +59,17 @@ def gateway(offered: tuple[RequestOffered, ...] = (), settled: tuple[RequestSett
 
 
 def settled(name: str = "r", tenant: str = "a", **changes: Any) -> RequestSettled:
-    base = RequestSettled(
-        request_id=name,
-        tenant=tenant,
-        task=TaskType.QA,
-        outcome=Outcome.FINISHED,
-        slo=SLO,
-        prompt_tokens=100,
-        output_tokens=50,
-        predicted_output_tokens=60.0,
-        ttft_s=1.0,
-        tpot_s=0.05,
-        last_token_s=3.45,
-        relegated=False,
-        age_s=0.0,
-    )
+    base = request_settled(name, tenant=tenant, slo=SLO)
     return replace(base, **changes)
 
 
 def finished(name: str, **changes: Any) -> RequestFinished:
-    base = RequestFinished(
-        request_id=name,
-        tenant="a",
-        task=TaskType.QA,
-        engine="e",
-        outcome=Outcome.FINISHED,
-        prompt_tokens=100,
-        output_tokens=50,
-        predicted_output_tokens_p90=60.0,
-        upper_output_tokens=80.0,
-        predictor="v1",
-        run_s=1.0,
-        prefill_s=0.1,
-        tpot_s=0.05,
-        tpot_slo_s=0.07,
-        censored=False,
-        age_s=0.0,
-    )
+    base = request_finished(name)
     return replace(base, **changes)
 
 
 def first_token(name: str, ttft_s: float) -> FirstTokenSeen:
-    return FirstTokenSeen(
-        request_id=name,
-        tenant="a",
-        task=TaskType.QA,
-        engine="e",
-        ttft_s=ttft_s,
-        prefill_s=0.1,
-        ttft_slo_s=4.0,
-        age_s=0.0,
-    )
+    return first_token_seen(name, ttft_s=ttft_s)
 
 
 def granted(**changes: Any) -> QosAgent:
@@ -176,17 +131,7 @@ def test_short_view_has_the_contract_s_definitions() -> None:
         0.0,
         gateway(tuple(RequestOffered(request_id=f"o{i}", tenant="a", prompt_tokens=100, age_s=0.0) for i in range(10))),
     )
-    queued = tuple(
-        RequestQueued(
-            request_id=f"o{i}",
-            tenant="a",
-            task=TaskType.QA,
-            prompt_tokens=100,
-            predicted_output_tokens=60.0,
-            age_s=0.05,
-        )
-        for i in range(10)
-    )
+    queued = tuple(request_queued(f"o{i}", age_s=0.05) for i in range(10))
     agent.step(0.1, telemetry(queued_count=10, queued_tokens=1000, queued=queued))
     events = tuple(first_token(f"o{i}", 0.5) for i in range(9))
     agent.step(0.2, telemetry(queued_count=1, queued_tokens=100, first_tokens=(*events, first_token("o9", 5.0))))
@@ -218,8 +163,10 @@ def test_refused_and_failed_count_but_the_client_s_own_fault_does_not() -> None:
         settled("shed", outcome=Outcome.POOL_QUEUE_FULL, ttft_s=None, tpot_s=None, last_token_s=None),
         settled("broken", outcome=Outcome.ENGINE_ERROR, ttft_s=None, tpot_s=None, last_token_s=None),
         settled("garbage", outcome=Outcome.INVALID_REQUEST, ttft_s=None, tpot_s=None, last_token_s=None),
-        settled("stopped", outcome=Outcome.CANCELLED),
-        settled("gave-up", outcome=Outcome.CANCELLED, ttft_s=None, tpot_s=None, last_token_s=None),
+        *(
+            settled(name, outcome=Outcome.CANCELLED, ttft_s=None, tpot_s=None, last_token_s=None, withdrawn_s=left_s)
+            for name, left_s in (("stopped", SLO.ttft_s), ("gave-up", SLO.ttft_s + 0.25))
+        ),
         settled("good"),
     )
     agent.step(0.0, gateway(settled=rows))
@@ -240,6 +187,10 @@ def test_views_without_any_request_are_zeros() -> None:
     effects = agent.step(5.1, TimerTicked())
     assert (short_of(effects).mismatch, short_of(effects).oldest_wait_s) == (0.0, 0.0)
     assert (long_of(effects).goodput_rate, long_of(effects).jain_index) == (0.0, 1.0)
+    for view in (short_of(effects), long_of(effects)):
+        assert (view.ttft, view.tpot) == (Tail(), Tail())
+        assert (view.violation_rate, view.ttft_violation_rate, view.tpot_violation_rate) == (0.0, 0.0, 0.0)
+    assert (short_of(effects).kv_usage, short_of(effects).utilisation, long_of(effects).stated_share) == (0.0, 0.0, 0.0)
     assert_finite(short_of(effects))
     assert_finite(long_of(effects))
 
@@ -248,7 +199,8 @@ def test_a_standby_aggregates_in_silence_and_goes_on_from_there() -> None:
     agent = QosAgent(QosConfig())
     agent.step(0.0, gateway(settled=(settled(ttft_s=9.0),)))
     assert agent.step(0.3, TimerTicked()) == []
-    assert agent.views()[0][0].violation_rate == 1.0
+    (standby,), _ = agent.views()
+    assert (standby.violation_rate, standby.epoch) == (1.0, 0)
     agent.step(0.4, EpochGranted(3))
     view = short_of(agent.step(0.8, TimerTicked()))
     assert (view.violation_rate, view.epoch) == (1.0, 3)
@@ -262,17 +214,12 @@ def test_sequence_numbers_grow() -> None:
     seqs = [
         e.view.seq for t in range(1, 60) for e in agent.step(t * 0.25, TimerTicked()) if not isinstance(e, KeepPast)
     ]
-    assert seqs == sorted(set(seqs))
+    assert seqs == list(range(1, len(seqs) + 1))
 
 
 def test_oldest_wait_follows_dispatch_settlement_and_an_emptied_queue() -> None:
     agent = granted()
-    rows = tuple(
-        RequestQueued(
-            request_id=f"q{i}", tenant="a", task=TaskType.QA, prompt_tokens=10, predicted_output_tokens=10.0, age_s=0.0
-        )
-        for i in range(3)
-    )
+    rows = tuple(request_queued(f"q{i}", prompt_tokens=10, predicted_output_tokens=10.0) for i in range(3))
     agent.step(0.0, telemetry(queued_count=3, queued=rows[:1]))
     agent.step(1.0, telemetry(queued_count=3, queued=rows[1:]))
     assert short_of(agent.step(2.0, TimerTicked())).oldest_wait_s == 2.0
@@ -383,3 +330,218 @@ def test_pools_are_bounded_and_forgotten() -> None:
     assert agent.step(11.0, TimerTicked()) == []
     agent.step(12.0, telemetry(pool="c"))
     assert short_of(agent.step(12.3, TimerTicked())).pool == "c"
+
+
+def test_a_settled_request_waits_at_no_worker() -> None:
+    agent = granted()
+    row = request_queued("q")
+    for worker in ("v", "w"):
+        agent.step(0.0, telemetry(worker, queued_count=2, queued=(row,)))
+    assert short_of(agent.step(1.0, TimerTicked())).oldest_wait_s == 1.0
+    agent.step(1.1, gateway(settled=(settled("q"),)))
+    assert short_of(agent.step(1.5, TimerTicked())).oldest_wait_s == 0.0
+
+
+def test_before_a_request_was_predicted_prompts_alone_arrive() -> None:
+    agent = granted()
+    agent.step(0.0, gateway((RequestOffered(request_id="o", tenant="a", prompt_tokens=100, age_s=0.0),)))
+    assert short_of(agent.step(1.0, TimerTicked())).arriving_tokens_per_s == pytest.approx(100.0)
+
+
+def test_the_kv_memory_of_engines_that_do_not_tell_its_size_weighs_the_same() -> None:
+    agent = granted()
+    samples = tuple(
+        replace(SAMPLE, engine=f"e{i}", kv_usage=usage, kv_capacity_tokens=0) for i, usage in enumerate((0.2, 0.6))
+    )
+    agent.step(0.0, telemetry(engines=samples))
+    assert short_of(agent.step(0.3, TimerTicked())).kv_usage == pytest.approx(0.4)
+
+
+def test_an_engine_that_was_not_heard_within_the_window_did_nothing_in_it() -> None:
+    agent = granted(worker_lost_after_s=60.0)
+    agent.step(0.0, telemetry(engines=(replace(SAMPLE, b_saturated=1),)))
+    view = short_of(agent.step(10.0, TimerTicked()))
+    (engine,) = view.engines
+    assert (engine.utilisation, engine.b_saturated, engine.goodput_tokens_per_s) == (0.0, 0, 0.0)
+    assert (view.served_tokens_per_s, view.utilisation) == (0.0, 0.0)
+    assert engine.running == SAMPLE.running, "of its last report"
+
+
+@pytest.mark.parametrize(("ttft_s", "tpot_s", "counts"), [(4.0, 0.07, True), (4.01, 0.07, False), (4.0, 0.071, False)])
+def test_an_answer_at_its_very_slos_is_in_time(ttft_s: float, tpot_s: float, counts: bool) -> None:
+    agent = granted()
+    agent.step(0.0, telemetry(first_tokens=(first_token("r", ttft_s),)))
+    agent.step(0.1, telemetry(finished=(finished("r", output_tokens=50, tpot_s=tpot_s, tpot_slo_s=0.07),)))
+    (engine,) = short_of(agent.step(1.0, TimerTicked())).engines
+    assert (engine.goodput_tokens_per_s > 0.0) is counts
+
+
+def test_an_answer_has_a_time_per_token_from_two_tokens_on() -> None:
+    agent = granted()
+    ends = tuple(finished(f"r{tokens}", output_tokens=tokens) for tokens in (1, 2, 3))
+    agent.step(0.0, telemetry())
+    agent.step(1.0, telemetry(finished=ends))
+    agent.step(1.0, gateway(settled=tuple(settled(f"r{tokens}", output_tokens=tokens) for tokens in (1, 2, 3))))
+    effects = agent.step(5.0, TimerTicked())
+    assert (short_of(effects).tpot.count, long_of(effects).tpot.count) == (2, 2)
+
+
+def test_an_answer_that_is_not_streamed_has_no_time_per_token_and_is_not_called_in_time() -> None:
+    agent = granted()
+    agent.step(0.0, telemetry())
+    agent.step(1.0, telemetry(finished=(finished("whole", tpot_s=0.0),)))
+    agent.step(1.0, gateway(settled=(settled("whole", tpot_s=0.0),)))
+    view = short_of(agent.step(1.5, TimerTicked()))
+    assert (view.tpot.count, view.engines[0].goodput_tokens_per_s) == (0, 0.0)
+    agent.step(1.6, telemetry(finished=(finished("one", output_tokens=1, tpot_s=0.0),)))
+    assert short_of(agent.step(2.0, TimerTicked())).engines[0].goodput_tokens_per_s > 0.0
+    assert long_of(agent.step(5.0, TimerTicked())).tpot.count == 0
+
+
+def slope(rows: list[tuple[int, float]], floor: float) -> float:
+    """The slope of a line through (bucket of five seconds, value) per minute, over their mean or the floor."""
+    return linear_regression(*zip(*rows, strict=True)).slope * 12.0 / max(fmean(y for _, y in rows), floor)
+
+
+def test_each_trend_is_of_its_own_series_and_of_closed_buckets_alone() -> None:
+    agent = granted()
+    offers = [0, 0, 1, 0, 0, 1, 1, 1, 1, 2, 1, 9]  # less than one a bucket; the last is still being filled
+    prompts = [0, 0, 1, 0, 0, 1, 1, 1, 2, 2, 2, 999]
+    late = [0, 0, 0, 0, 1, 0, 0, 2, 3, 1, 2, 9]  # of ten that settle in each bucket but the fourth
+    for number, (count, prompt, bad) in enumerate(zip(offers, prompts, late, strict=True)):
+        now_s = 5.0 * number
+        rows = tuple(
+            RequestOffered(request_id=f"{number}-{i}", tenant="a", prompt_tokens=prompt, age_s=0.0)
+            for i in range(count)
+        )
+        ends = tuple(settled(f"s{number}-{i}", ttft_s=9.0 if i < bad else 1.0) for i in range(0 if number == 3 else 10))
+        agent.step(now_s, gateway(rows, ends))
+        effects = agent.step(now_s, TimerTicked())
+    view = long_of(effects)
+    closed = range(len(offers) - 1)
+    assert view.trend_arrival == pytest.approx(slope([(i, offers[i]) for i in closed], 1.0))
+    assert view.trend_prompt == pytest.approx(slope([(i, prompts[i]) for i in closed if offers[i]], 1.0))
+    assert view.trend_violation == pytest.approx(slope([(i, late[i] / 10.0) for i in closed if i != 3], 0.01))
+
+
+def test_who_holds_the_lease_answers_for_the_pools() -> None:
+    agent = QosAgent(QosConfig())
+    assert not agent.publishes
+    agent.step(0.0, EpochGranted(0))
+    assert agent.publishes
+    agent.step(1.0, EpochLost())
+    assert not agent.publishes
+
+
+def test_a_new_owner_tells_of_the_past_that_was_kept_and_of_a_pool_that_it_does_not_know_nothing() -> None:
+    old, new = granted(), granted()
+    offer = RequestOffered(request_id="r", tenant="a", prompt_tokens=100, age_s=0.0)
+    old.step(1.0, gateway((offer,)))
+    assert [block.number for block in old.past(1.0, "m", 60.0)] == [OPEN_FROM]
+    old.step(2.0, gateway(settled=(settled("r"),)))
+    (kept,) = [e for e in old.step(6.0, TimerTicked()) if isinstance(e, KeepPast)]
+    assert new.past(0.0, "m", 60.0) == []
+    new.step(0.0, PastRestored(kept.pool, (kept.block,)))
+    assert [block.rows for block in new.past(0.0, "m", 60.0)] == [kept.block.rows]
+    assert new.past(0.0, "m", 60.0, first=kept.block.number + 1) == []
+
+
+def test_late_ticks_make_up_for_nothing_and_do_not_lengthen_the_period() -> None:
+    agent = granted(short_every_s=0.25)
+    agent.step(0.0, telemetry())
+
+    def told(now_s: float) -> bool:
+        return any(isinstance(e, PublishShort) for e in agent.step(now_s, TimerTicked()))
+
+    due = [now_s for now_s in (1.0, 1.2, 1.25, 1.45, 1.5, 9.0, 9.2, 9.25) if told(now_s)]
+    assert due == [1.0, 1.25, 1.5, 9.0, 9.25]
+
+
+@pytest.mark.parametrize("saturated", [-1, 0, 1])
+def test_an_engine_is_saturated_at_either_end_of_its_range(saturated: int) -> None:
+    agent = granted()
+    agent.step(0.0, telemetry(engines=(replace(SAMPLE, b_saturated=saturated),)))
+    view = short_of(agent.step(0.3, TimerTicked()))
+    assert view.engines[0].b_saturated == saturated
+    assert view.served_tokens_per_s == 500.0
+
+
+def test_an_engine_alone_that_does_not_tell_its_memory_is_as_full_as_it_says() -> None:
+    agent = granted()
+    agent.step(0.0, telemetry(engines=(replace(SAMPLE, kv_usage=0.25, kv_capacity_tokens=0),)))
+    assert short_of(agent.step(0.3, TimerTicked())).kv_usage == 0.25
+
+
+def test_workers_and_pools_are_forgotten_once_they_were_silent_for_longer_than_their_time() -> None:
+    agent = granted(worker_lost_after_s=3.0, pool_forgotten_after_s=8.0)
+    agent.step(0.0, telemetry(queued_count=5))
+    assert short_of(agent.step(3.0, TimerTicked())).queued == 5
+    view = short_of(agent.step(3.25, TimerTicked()))
+    assert (view.queued, view.engines, view.oldest_wait_s) == (0, (), 0.0)
+    assert short_of(agent.step(8.0, TimerTicked())).pool == "m"
+    assert agent.step(8.25, TimerTicked()) == []
+
+
+def test_waiting_requests_and_late_ones_are_followed_up_to_their_bounds() -> None:
+    agent = granted(max_waiting=2, max_late=1)
+    rows = tuple(request_queued(f"q{i}", age_s=4.0 - i) for i in range(3))
+    agent.step(10.0, telemetry(queued_count=3, queued=rows))
+    assert short_of(agent.step(10.0, TimerTicked())).oldest_wait_s == 4.0
+    sent = tuple(
+        RequestDispatched(request_id=f"q{i}", tenant="a", engine="e", waited_s=1.0, age_s=0.0) for i in range(2)
+    )
+    agent.step(10.25, telemetry(queued_count=1, dispatched=sent))
+    assert short_of(agent.step(10.25, TimerTicked())).oldest_wait_s == 0.0, "the third was one too many"
+    agent.step(10.5, telemetry(first_tokens=tuple(first_token(f"q{i}", 9.0) for i in range(2))))
+    agent.step(10.5, telemetry(finished=(finished("q1", output_tokens=50),)))
+    assert short_of(agent.step(10.5, TimerTicked())).engines[0].goodput_tokens_per_s == 0.0
+    agent.step(10.75, telemetry(finished=(finished("q0", output_tokens=50),)))
+    engine = short_of(agent.step(10.75, TimerTicked())).engines[0]
+    assert engine.goodput_tokens_per_s > 0.0, "of too many late ones the first is forgotten"
+
+
+def test_a_pool_that_neither_serves_nor_queues_tells_of_no_mismatch() -> None:
+    idle = replace(SAMPLE, prefill_tokens_per_s=0.0, decode_tokens_per_s=0.0)
+    offer = RequestOffered(request_id="o", tenant="a", prompt_tokens=100, age_s=0.0)
+
+    def mismatch(queued_count: int, decode_tokens_per_s: float = 0.0) -> float:
+        agent = granted()
+        sample = replace(idle, decode_tokens_per_s=decode_tokens_per_s)
+        agent.step(0.0, telemetry(engines=(sample,), queued_count=queued_count))
+        agent.step(0.0, gateway((offer,)))
+        agent.step(0.25, TimerTicked())
+        return long_of(agent.step(5.25, TimerTicked())).mismatch_mean
+
+    assert mismatch(0) == 0.0
+    assert mismatch(1) > 0.0
+    assert mismatch(0, decode_tokens_per_s=0.5) > 0.0
+
+
+def test_what_a_worker_tells_of_a_request_is_told_of_its_past_before_its_end() -> None:
+    agent = granted()
+    agent.step(1.0, gateway((RequestOffered(request_id="r", tenant="a", prompt_tokens=100, age_s=0.0),)))
+    agent.step(2.0, telemetry(queued=(request_queued("r", predicted_output_tokens=77.0),)))
+    agent.step(2.5, telemetry(first_tokens=(first_token("r", 1.5),)))
+    (block,) = agent.past(3.0, "m", 60.0)
+    (row,) = unpack(block.rows)
+    assert (row.predicted_output_tokens, row.ttft_s, row.outcome) == (77.0, 1.5, None)
+
+
+def test_violations_weigh_half_as_much_after_each_half_life() -> None:
+    agent = granted(long_bucket_s=5.0, smoothing_half_life_s=10.0)
+    agent.step(0.0, gateway(settled=tuple(settled(f"late{i}", ttft_s=9.0, tpot_s=0.05) for i in range(3))))
+    agent.step(10.0, gateway(settled=(settled("slow", tpot_s=0.09), settled("good"))))
+    view = long_of(agent.step(10.0, TimerTicked()))
+    weight = 0.5 * 3 + 2
+    assert view.violation_rate == pytest.approx((0.5 * 3 + 1) / weight)
+    assert view.ttft_violation_rate == pytest.approx(0.5 * 3 / weight)
+    assert view.tpot_violation_rate == pytest.approx(1 / weight)
+
+
+def test_a_late_request_that_ended_takes_no_place_of_those_that_run() -> None:
+    agent = granted(max_late=2)
+    agent.step(0.0, telemetry(first_tokens=tuple(first_token(name, 9.0) for name in ("r1", "r2"))))
+    agent.step(0.1, telemetry(finished=(finished("r2", output_tokens=50),)))
+    agent.step(0.2, telemetry(first_tokens=(first_token("r3", 9.0),)))
+    agent.step(0.3, telemetry(finished=(finished("r1", output_tokens=50), finished("r3", output_tokens=50))))
+    assert short_of(agent.step(1.0, TimerTicked())).engines[0].goodput_tokens_per_s == 0.0

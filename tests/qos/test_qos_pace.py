@@ -7,13 +7,13 @@ import pytest
 
 from hmas.contracts.control_agents import EpochGranted, PublishLong, TimerTicked, WorkerReported
 from hmas.contracts.registry import HeartbeatReceived
-from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import EngineSample, RequestQueued
 from hmas.contracts.views import DemandView, VLong
 from hmas.laws.pace_fit import PaceFit, PaceFitConfig, slownesses
 from hmas.qos.agent import QosAgent
 from hmas.qos.agent.config import QosConfig
-from hmas.qos.agent.demands import Demands, count_demand, demand_views
+from hmas.qos.agent.demands import SLO_RATIO, Demands, count_demand, demand_views
+from tests.builders.telemetry import request_queued
 from tests.gateway.gateway_script import heartbeat
 from tests.qos.test_qos_agent import SAMPLE, telemetry
 
@@ -60,16 +60,10 @@ def test_an_idle_engine_says_nothing_of_its_pace() -> None:
 
 
 def queued(tpot_s: float, output: float, p90: float = 0.0, prompt: int = 100) -> RequestQueued:
-    return RequestQueued(
-        request_id="r",
-        tenant="a",
-        task=TaskType.QA,
-        prompt_tokens=prompt,
-        predicted_output_tokens=output,
-        predicted_output_tokens_p90=p90,
-        tpot_slo_s=tpot_s,
+    return request_queued(
+        prompt_tokens=prompt, predicted_output_tokens=output, predicted_output_tokens_p90=p90, tpot_slo_s=tpot_s,
         age_s=0.1,
-    )
+    )  # fmt: skip
 
 
 def views(*rows: RequestQueued, most: int = 512) -> tuple[DemandView, ...]:
@@ -87,6 +81,11 @@ def test_demand_is_counted_by_tpot_slo_and_predicted_lengths() -> None:
     assert found[0].rps == pytest.approx(2 / 120.0)
 
 
+def test_demand_of_one_judged_by_its_last_token_is_counted_by_the_pace_that_it_needs() -> None:
+    (found,) = views(replace(queued(0.07, 100.0), needed_tpot_s=0.2))
+    assert 0.2 <= found.tpot_slo_s < 1.06 * 0.2
+
+
 def test_the_spread_of_a_prediction_counts_in_the_context_that_it_reads() -> None:
     (sure,), (unsure,) = views(queued(0.07, 100.0)), views(queued(0.07, 100.0, p90=228.16))
     assert sure.context_tokens == pytest.approx(100 * 100 + 100**2 / 2)
@@ -96,6 +95,8 @@ def test_the_spread_of_a_prediction_counts_in_the_context_that_it_reads() -> Non
 def test_new_kinds_beyond_the_bound_are_left_out_and_so_are_requests_without_an_slo() -> None:
     assert len(views(*(queued(0.05 * 1.2**i, 100.0) for i in range(20)), most=5)) == 5
     assert views(queued(0.0, 100.0)) == ()
+    assert views(queued(0.07, 0.0)) == (), "what generates nothing has no pace"
+    assert len(views(queued(0.07, 0.5))) == 1
 
 
 def test_v_long_tells_the_demand_that_waits_and_forgets_what_came_long_ago() -> None:
@@ -156,3 +157,13 @@ def test_an_engine_of_which_nothing_was_observed_is_told_as_its_like() -> None:
 
 def test_v_long_has_room_for_both() -> None:
     assert {"demands", "paces"} <= set(VLong.__dataclass_fields__)
+
+
+@pytest.mark.parametrize("steps", [-60, -20, 0, 3])
+def test_a_tpot_slo_at_the_end_of_a_range_belongs_to_it(steps: int) -> None:
+    (demand,) = views(queued(SLO_RATIO**steps, 100.0))
+    assert demand.tpot_slo_s == pytest.approx(SLO_RATIO**steps)
+    (stricter,) = views(queued(SLO_RATIO**steps * 0.999, 100.0))
+    assert stricter.tpot_slo_s == pytest.approx(SLO_RATIO**steps)
+    (laxer,) = views(queued(SLO_RATIO**steps * 1.001, 100.0))
+    assert laxer.tpot_slo_s == pytest.approx(SLO_RATIO ** (steps + 1))

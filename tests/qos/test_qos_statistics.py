@@ -117,3 +117,79 @@ def test_shares_name_the_busiest_and_count_the_rest_together() -> None:
     assert sum(r.offered for r in rows) == 3 * (39 + 10)
     assert len(totals) <= 3 * 8 + 1
     assert share_views({"a": ShareCounts(offered=1)}, 2)[-1].name == "a"
+
+
+def test_an_arrival_that_is_told_too_late_for_its_place_has_no_gap() -> None:
+    process = ArrivalProcess(60.0, 5.0, reorder_s=0.5)
+    for arrived_s in (10.0, 11.0, 12.0):
+        process.offer(12.0, arrived_s)
+    process.settle(12.5)
+    process.offer(13.0, 11.25)
+    process.settle(13.0)
+    process.offer(13.0, 13.0)
+    process.settle(13.5)
+    gaps = [1.0, 1.0, 0.0, 1.0]
+    assert process.cv(13.5) == pytest.approx(pstdev(gaps) / fmean(gaps))
+
+
+def test_a_ring_holds_the_buckets_of_its_window() -> None:
+    ring: Ring[list[int]] = Ring(2.0, 0.5, list)
+    assert ring.span_s(7.0) == 0.5
+    for number, now_s in enumerate((7.1, 7.4, 7.6, 8.6)):
+        ring.at(now_s).append(number)
+    assert ring.indexed(8.6) == [(3, [0, 1]), (2, [2]), (0, [3])]
+    assert ring.span_s(8.6) == pytest.approx(1.6)
+    assert ring.indexed(9.0) == [(3, [2]), (1, [3])]
+    assert ring.span_s(9.4) == pytest.approx(1.9)
+    assert ring.live(11.0) == []
+    assert ring.span_s(11.0) == pytest.approx(1.5)
+
+
+def test_moments() -> None:
+    one = Moments()
+    assert (one.mean, one.cv) == (0.0, 0.0)
+    one.add(4.0)
+    assert (one.mean, one.cv) == (4.0, 0.0)
+    two = Moments()
+    for value in (2.0, 6.0):
+        two.add(value)
+    one.merge(two)
+    assert (one.count, one.mean) == (3, 4.0)
+    assert one.cv == pytest.approx(pstdev([2, 4, 6]) / 4.0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "bucket"), [(0, 0), (64, 0), (65, 1), (128, 1), (129, 2), (65_536, 10), (65_537, 11)]
+)
+def test_histogram_buckets_double(tokens: int, bucket: int) -> None:
+    assert histogram_bucket(tokens) == bucket
+
+
+def test_a_slope_is_relative_to_the_mean_or_the_floor() -> None:
+    rising = [(float(x), 10.0 + 2.0 * x) for x in range(5)]
+    assert relative_slope(rising, 1.0) == pytest.approx(2.0 / 14.0)
+    assert relative_slope(rising, 40.0) == pytest.approx(2.0 / 40.0)
+    assert relative_slope(rising[:2], 1.0) == 0.0
+    assert relative_slope([(1.0, 1.0), (1.0, 2.0), (1.0, 3.0)], 1.0) == 0.0
+
+
+def test_names_beyond_those_of_a_view_are_other_in_the_order_of_demand() -> None:
+    bucket, later = Shares(1), Shares(1)  # each counts four names
+    for name, offered, weight in (("a", 1, 1.0), ("b", 5, 2.0), ("c", 3, 1.0), ("d", 3, 1.0), ("e", 9, 1.0)):
+        counts = bucket.of(name)
+        counts.offered, counts.weight = counts.offered + offered, weight
+    later.of("b").offered, later.of("b").weight = 1, 7.0
+    totals = merged_shares([bucket, later])
+    assert {name: s.offered for name, s in totals.items()} == {"a": 1, "b": 6, "c": 3, "d": 3, OTHER: 9}
+    assert totals["b"].weight == 7.0
+    totals["c"].settled = 1
+    rows = share_views(totals, 2)
+    assert [(r.name, r.offered, r.weight) for r in rows] == [("b", 6, 7.0), ("c", 3, 1.0), (OTHER, 13, 1.0)]
+    assert share_views({"a": ShareCounts(offered=1)}, 1)[-1].name == "a"
+
+
+def test_settlements_alone_do_not_change_a_weight() -> None:
+    offers, ends = Shares(4), Shares(4)
+    offers.of("a").offered, offers.of("a").weight = 3, 5.0
+    ends.of("a").settled = 3
+    assert merged_shares([offers, ends])["a"].weight == 5.0

@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from hmas.contracts.cognition import AnswerCall, BatchFailed, BatchReturned, CallReceived, RunBatch
 from hmas.contracts.control_agents import TimerTicked
 from hmas.runtime.batching import REPLY_MARGIN_S, BatchingShell
+from tests.conftest import PATIENCE_S
+from tests.counters import counted
 
 Event = CallReceived[int] | BatchReturned[int] | BatchFailed | TimerTicked
 Effect = RunBatch[int] | AnswerCall[int]
@@ -51,10 +53,6 @@ def shell_of(model: Model, budget_s: float = 30.0) -> tuple[BatchingShell[int, i
     return BatchingShell(agent, model, budget_s, Histogram("s", "-", registry=registry), fallbacks), agent, fallbacks
 
 
-def counted(fallbacks: Counter, reason: str) -> float:
-    return float(fallbacks.labels(reason)._value.get())
-
-
 async def test_answers_come_from_the_model_in_order() -> None:
     shell, _, _ = shell_of(lambda rows: [10 * row for row in rows])
     first, second = await asyncio.gather(shell.answers((1, 2), None), shell.answers((3,), None))
@@ -76,7 +74,23 @@ async def test_a_model_that_fails_is_the_agent_s_to_answer_for() -> None:
     await shell.warm_up(0)
     assert await shell.answers((1, 2), None) == (-1, -1)
     assert await shell.answers((3,), None) == (-1,)
-    assert counted(fallbacks, "failed") == 3.0
+    assert counted(fallbacks.labels("failed")) == 3.0
+    await shell.close()
+
+
+async def test_a_call_at_which_the_agent_raises_fails_alone() -> None:
+    shell, agent, _ = shell_of(lambda rows: rows)
+    step = agent.step
+
+    def faulty(now_s: float, event: Event) -> list[Effect]:
+        if isinstance(event, CallReceived) and event.items == (2,):
+            raise ArithmeticError("odd")
+        return step(now_s, event)
+
+    agent.step = faulty  # type: ignore[method-assign]
+    async with asyncio.timeout(PATIENCE_S):
+        answers = await asyncio.gather(*(shell.answers((n,), None) for n in (1, 2, 3)), return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["(1,)", "odd", "(3,)"]
     await shell.close()
 
 
@@ -92,7 +106,7 @@ async def test_a_stuck_model_is_answered_for_when_the_budget_is_over() -> None:
         assert await shell.answers((1,), None) == (-1,)
     finally:
         release.set()
-    assert counted(fallbacks, "late") == 1.0
+    assert counted(fallbacks.labels("late")) == 1.0
     await shell.close()
 
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
 from hmas.runtime.http1 import HttpExchange, HttpPool, PoolConfig
-from tests.conftest import eventually
+from tests.conftest import PATIENCE_S, eventually
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 
@@ -62,7 +63,7 @@ def send(pool: HttpPool, body: bytes = b"") -> tuple[HttpExchange, Collected]:
 
 
 async def ended(reply: Collected) -> Collected:
-    await asyncio.wait_for(reply.over.wait(), 5)
+    await asyncio.wait_for(reply.over.wait(), PATIENCE_S)
     return reply
 
 
@@ -137,6 +138,23 @@ async def test_interim_answers_are_skipped(engine: ScriptedEngine, pool: HttpPoo
     assert (reply.status, reply.body) == (200, b"late")
 
 
+@pytest.mark.parametrize(
+    "more", [b"HTTP/1.1 408 Late\r\nContent-Length: 3\r\n\r\nbad", b"HTTP/1.1 100 Continue\r\n\r\n", b"no HTTP"]
+)
+async def test_what_follows_an_answer_unasked_is_not_a_part_of_it(
+    engine: ScriptedEngine, pool: HttpPool, more: bytes
+) -> None:
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + more)
+        await peer.gone()
+
+    engine.script["/"] = answer
+    for _ in range(2):
+        reply = await ended(send(pool)[1])
+        assert (reply.status, reply.body, reply.failure) == (200, b"ok", "")
+    assert engine.connections == 2  # the first is not used again
+
+
 async def test_a_connection_that_the_server_closes_is_not_used_again(engine: ScriptedEngine, pool: HttpPool) -> None:
     async def answer(peer: Peer) -> None:
         await peer.reply(b"bye", extra="Connection: close\r\n")
@@ -197,10 +215,10 @@ async def test_aborting_closes_the_connection_and_silences_the_reply(engine: Scr
 
     engine.script["/"] = answer
     exchange, reply = send(pool)
-    await asyncio.wait_for(reply.some.wait(), 5)
+    await asyncio.wait_for(reply.some.wait(), PATIENCE_S)
     assert exchange.request == (b"", b"")  # an answer has begun, so that the body is of no more use
     exchange.abort()
-    await asyncio.wait_for(freed.wait(), 5)
+    await asyncio.wait_for(freed.wait(), PATIENCE_S)
     assert not reply.over.is_set()
 
 
@@ -255,10 +273,10 @@ async def test_a_retired_pool_closes_each_connection_once_it_is_free(engine: Scr
     long = send(pool, b"long")[1]
     await ended(send(pool, b"short")[1])
     pool.retire()
-    await asyncio.wait_for(closed[0].wait(), 5)
+    await asyncio.wait_for(closed[0].wait(), PATIENCE_S)
     go.set()
     assert (await ended(long)).body == b"long"
-    await asyncio.wait_for(closed[1].wait(), 5)
+    await asyncio.wait_for(closed[1].wait(), PATIENCE_S)
 
 
 @pytest.mark.parametrize(
@@ -284,7 +302,7 @@ async def test_what_surrounds_a_body_is_bounded(
 
     engine.script["/"] = endless
     _, reply = send(pool)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await reply.over.wait()
     assert "head or trailer of more than 65536 bytes" in reply.failure
     assert sent < 20 * 2**20
@@ -302,7 +320,7 @@ async def test_what_stands_between_the_parts_of_a_body_does_not_add_up(engine: S
 
     engine.script["/"] = wordy
     _, reply = send(pool)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await reply.over.wait()
     assert (reply.body, reply.failure) == (b"a" * 60, "")
 
@@ -314,7 +332,7 @@ async def test_an_answer_that_changes_the_protocol_is_a_failure(engine: Scripted
 
     engine.script["/"] = upgrade
     _, reply = send(pool)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await reply.over.wait()
     assert "not valid HTTP" in reply.failure
 
@@ -326,6 +344,71 @@ async def test_an_answer_that_is_cut_short_is_a_failure(engine: ScriptedEngine, 
 
     engine.script["/"] = cut
     _, reply = send(pool)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await reply.over.wait()
     assert "before the answer was complete" in reply.failure
+
+
+@pytest.mark.parametrize("host", ["a..b", f"{'a' * 64}.example"])
+async def test_a_host_that_cannot_be_a_name_fails_every_request(host: str) -> None:
+    pool = HttpPool(host, 80, None, PoolConfig(max_connections=1))
+    for exchange, reply in [send(pool), send(pool)]:  # the second waits for a connection
+        assert "its host cannot be a name" in (await ended(reply)).failure
+        assert exchange.unreached
+    await pool.close()
+
+
+async def test_a_connection_that_is_lost_before_anything_was_sent_says_nothing_of_the_engine(
+    engine: ScriptedEngine,
+) -> None:
+    class Losing(HttpPool):
+        def opened(self, connection: Any) -> None:
+            super().opened(connection)
+            connection.abort()
+
+    pool = Losing("127.0.0.1", engine.port, None, PoolConfig())
+    exchange, reply = send(pool)
+    assert (await ended(reply)).failure == "the engine closed the connection before the request was sent"
+    assert exchange.unreached
+    await pool.close()
+
+
+async def test_a_request_that_an_engine_read_before_it_died_has_reached_it(
+    engine: ScriptedEngine, pool: HttpPool
+) -> None:
+    async def answer(peer: Peer) -> None:
+        if len(engine.requests) == 1:
+            await peer.reply(b"ok")
+            return
+        assert engine._server is not None
+        engine._server.close()  # nobody listens any more when the request is sent once again
+        raise ConnectionError
+
+    engine.script["/"] = answer
+    await ended(send(pool)[1])
+    exchange, reply = send(pool)
+    assert (await ended(reply)).failure.startswith("could not connect to the engine")
+    assert (len(engine.requests), exchange.retried, exchange.unreached) == (2, True, False)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_reply_that_aborts_at_the_head_hears_nothing_of_the_body_in_the_same_read(
+    engine: ScriptedEngine, pool: HttpPool, whole: bool
+) -> None:
+    class Refusing(Collected):
+        def on_head(self, status: int) -> None:
+            super().on_head(status)
+            exchange.abort()
+
+    gone = asyncio.Event()
+
+    async def answer(peer: Peer) -> None:
+        await peer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\nbody" % (4 if whole else 5))
+        await peer.gone()
+        gone.set()
+
+    engine.script["/"] = answer
+    reply = Refusing()
+    exchange = pool.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", b"", reply)
+    await asyncio.wait_for(gone.wait(), PATIENCE_S)
+    assert (reply.status, reply.body, reply.failure, reply.over.is_set()) == (200, b"", "", False)

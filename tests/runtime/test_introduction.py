@@ -4,13 +4,13 @@ import asyncio
 
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.runtime.introduction import MAX_KNOWN, MAX_READING, Introduction
+from tests.builders.registry import worker_heartbeat
 
 
 def heartbeat(worker: str, queued: int = 0) -> WorkerHeartbeat:
-    return WorkerHeartbeat(
-        worker=worker, incarnation="1", address="", wire_version=1, pool="m", aliases=(), engines=(), queued=queued,
-        queued_tokens=0, running=0, max_queued=1, max_queued_tokens=1, backlog_s=0.0, draining=False,
-    )  # fmt: skip
+    return worker_heartbeat(
+        worker, incarnation="1", address="", wire_version=1, queued=queued, max_queued=1, max_queued_tokens=1
+    )
 
 
 async def test_what_was_kept_is_restored_once_and_before_the_first_heartbeat() -> None:

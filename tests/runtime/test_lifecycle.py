@@ -1,13 +1,22 @@
-"""`run_until`: what a service does all its life ends together, and nothing of it is left behind."""
+"""`run_until`: what a service does all its life ends together, and nothing of it is left behind. `run_service`: which
+errors are an operator's to mend."""
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from hmas.runtime import lifecycle
+from hmas.runtime.extras import CannotStart
 from hmas.runtime.lifecycle import StopSignal, run_until
+from hmas.runtime.settings import RuntimeSettings
+from tests.conftest import PATIENCE_S
 
 
 class Worked:
@@ -46,7 +55,7 @@ def others() -> set[asyncio.Task[Any]]:
 
 
 async def settle(call: Coroutine[Any, Any, None]) -> BaseException | None:
-    (result,) = await asyncio.wait_for(asyncio.gather(call, return_exceptions=True), 10)
+    (result,) = await asyncio.wait_for(asyncio.gather(call, return_exceptions=True), PATIENCE_S)
     assert not others()
     return result
 
@@ -96,7 +105,7 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_behind(monkeypatch: pyt
     await asyncio.sleep(0)
     call.cancel()  # while it waits for the stubborn one
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(call, 10)
+        await asyncio.wait_for(call, PATIENCE_S)
     assert stubborn.ended
     assert not others()
 
@@ -131,3 +140,80 @@ async def test_an_error_on_the_way_out_is_no_failure_of_the_service() -> None:
     stop = StopSignal()
     asyncio.get_running_loop().call_soon(stop.set)
     assert await settle(run_until(stop, sore())) is None
+
+
+class Wrong(BaseModel):
+    port: int
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("error", [OSError("address in use"), TimeoutError(), CannotStart("no model")])
+def test_only_what_an_operator_can_mend_ends_with_one_line(
+    error: Exception, started: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def main(settings: RuntimeSettings, instance: str, stop: StopSignal) -> None:
+        if started:
+            await run_until(stop, fail(ready(), error))
+        raise error
+
+    operators = not started or isinstance(error, CannotStart)
+    with pytest.raises(SystemExit if operators else type(error)) as ended:
+        served(main, monkeypatch)
+    if operators:
+        assert ended.value.args == (os.EX_CONFIG,)
+        assert capsys.readouterr().err.endswith(f"test: {str(error) or type(error).__name__}\n")
+
+
+def test_a_value_that_is_wrong_later_is_no_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(settings: RuntimeSettings, instance: str, stop: StopSignal) -> None:
+        Wrong.model_validate({"port": "x"})
+
+    with pytest.raises(ValidationError):
+        served(main, monkeypatch)
+
+
+def served(main: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a service without touching what the process has only once."""
+    monkeypatch.setattr(lifecycle, "calm_collector", lambda: None)
+    monkeypatch.setattr(lifecycle, "configure_logs", lambda *_: None)
+    lifecycle.run_service("test", RuntimeSettings, main)
+
+
+def ready() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+STUBBORN = """
+import asyncio
+from hmas.runtime.lifecycle import StopSignal, run_until
+
+async def stubborn():
+    while True:
+        print("it runs", flush=True)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def main():
+    stop = StopSignal()
+    stop.install()
+    await run_until(stop, stubborn())
+
+asyncio.run(main())
+"""
+
+
+def test_a_second_signal_ends_a_process_whose_tasks_do_not_end() -> None:
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            runs = (line for line in process.stdout if line == "it runs\n")  # the log stands there, too
+            for _ in range(2):  # when it starts, and when the first signal has cancelled it in vain
+                next(runs)
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 128 + signal.SIGTERM
+        finally:
+            process.kill()

@@ -15,13 +15,15 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from hmas.contracts.control import Hints, Pin, TopologyDecision, TopologyName
+from hmas.contracts.control import Pin, TopologyDecision, TopologyName
 from hmas.contracts.routes import ROUTES
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket, LeaseBucket
 from hmas.runtime.bus import Bus
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import USERS, authorization, inbox
 from hmas.wire.subjects import KEYS
+from tests.builders.control import topology_decision
+from tests.conftest import PATIENCE_S, eventually
 from tests.runtime.conftest import NatsProcess
 
 NAMES = tuple(user.name for user in USERS)
@@ -38,6 +40,8 @@ PUBLISHERS: dict[str, set[str]] = {
     "hmas.v1.qos.short.p": {"qos"},
     "hmas.v1.qos.long.p": {"qos"},
     "hmas.v1.control.topology.p": {"meta"},
+    "hmas.v1.control.layout.p": {"meta"},
+    "hmas.v1.control.plan": {"meta"},
     "hmas.v1.control.tuple.w": {"statera"},
     "hmas.v1.control.pin.p": {"operator"},
     "hmas.v1.registry.w": {"worker"},
@@ -48,6 +52,8 @@ PUBLISHERS: dict[str, set[str]] = {
     "hmas.v1.anything.else": set(),
     "something.else": set(),
     "$KV.hmas_control.topology.p": {"meta"},
+    "$KV.hmas_control.layout.p": {"meta"},
+    "$KV.hmas_control.plan": {"meta"},
     "$KV.hmas_control.tuple.w": {"statera"},
     "$KV.hmas_control.pin.p": {"operator"},
     "$KV.hmas_leases.lease.qos": {"qos"},
@@ -85,6 +91,8 @@ HEARERS: dict[str, set[str]] = {
     "hmas.v1.qos.short.p": {"meta", "statera", "gateway", "operator"},
     "hmas.v1.qos.long.p": {"meta", "operator"},
     "hmas.v1.control.topology.p": {"worker", "statera", "meta", "gateway", "operator"},
+    "hmas.v1.control.layout.p": {"worker", "meta", "operator"},
+    "hmas.v1.control.plan": {"meta", "operator"},
     "hmas.v1.control.tuple.w": {"worker", "gateway", "operator"},
     "hmas.v1.control.pin.p": {"meta"},
     "hmas.v1.registry.w": {"gateway", "worker", "qos", "meta", "statera", "operator"},
@@ -207,7 +215,7 @@ async def test_a_service_answers_each_request_once(guarded: NatsProcess) -> None
                 box = operator.new_inbox()
                 await operator.subscribe(box, cb=replies.put)
                 await operator.publish("hmas.v1.query.effects", b"", reply=box)
-                assert (await asyncio.wait_for(replies.get(), 10)).data == b"first", name
+                assert (await asyncio.wait_for(replies.get(), PATIENCE_S)).data == b"first", name
                 await settled(service)
                 await settled(operator)
                 assert replies.empty(), name
@@ -224,7 +232,7 @@ async def connected(server: NatsProcess, user: str, folder: Path) -> AsyncIterat
     bus = bus_of(server, user, folder)
     task = asyncio.create_task(bus.run())
     try:
-        await asyncio.wait_for(bus.wait_connected(), 10)
+        await asyncio.wait_for(bus.wait_connected(), PATIENCE_S)
         yield bus
     finally:
         task.cancel()
@@ -244,10 +252,7 @@ async def test_buckets_are_made_written_and_read_by_those_who_need_them(guarded:
             revision = await leases.swap(f"lease.{role}", b"one", 0)
             assert revision is not None
             assert await leases.swap(f"lease.{role}", b"two", revision) is not None
-    decision = TopologyDecision(
-        pool="p", topology=TopologyName.EDF, hints=Hints(), bypass=False, epoch=1, seq=1, valid_for_s=5.0, reason="",
-        selector="rules",
-    )  # fmt: skip
+    decision = topology_decision(pool="p", valid_for_s=5.0, reason="")
     async with connected(guarded, "meta", tmp_path) as bus:
         bucket = ControlBucket(bus, "meta")
         await bucket.put("topology.p", decision)
@@ -266,12 +271,22 @@ async def test_buckets_are_made_written_and_read_by_those_who_need_them(guarded:
             assert kept[0].topology is TopologyName.EDF
 
 
-async def test_a_wrong_password_is_told_and_tried_again(guarded: NatsProcess, tmp_path: Path) -> None:
-    bus = bus_of(guarded, "gateway", tmp_path)
+async def test_a_wrong_password_is_told_and_tried_again(
+    guarded: NatsProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, tries = bus_of(guarded, "gateway", tmp_path), 0
+    tell = bus._on_error
+
+    async def failed(error: Exception) -> None:
+        nonlocal tries
+        tries += 1
+        await tell(error)
+
+    monkeypatch.setattr(bus, "_on_error", failed)
     (tmp_path / "gateway").write_text("wrong")
     with structlog.testing.capture_logs() as logs:
         task = asyncio.create_task(bus.run())
-        await asyncio.sleep(1.5)
+        await eventually(lambda: tries >= 3)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     told = [(entry["reason"], entry["user"]) for entry in logs if entry["event"] == "nats_refused"]

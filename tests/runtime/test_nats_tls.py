@@ -15,7 +15,7 @@ import structlog.testing
 from hmas.runtime.bus import Bus
 from hmas.runtime.certificates import CertificateFiles
 from hmas.runtime.settings import RuntimeSettings
-from hmas.wire.permissions import USERS, authorization, server_tls
+from hmas.wire.permissions import USERS, authorization
 from tests.certificates import Issuer, issuer
 from tests.runtime.conftest import NatsProcess
 
@@ -30,7 +30,8 @@ def ours(tmp_path: Path) -> Issuer:
 @asynccontextmanager
 async def serving(folder: Path, files: CertificateFiles) -> AsyncIterator[NatsProcess]:
     """A server with a certificate and the users of the mesh."""
-    tls = server_tls(str(files.cert), str(files.key), str(files.ca))
+    tls: dict[str, Any] = {"cert_file": str(files.cert), "key_file": str(files.key), "ca_file": str(files.ca)}
+    tls |= {"verify": True, "handshake_first": True}
     users = authorization({user.name: SECRET for user in USERS})
     (folder / "nats.conf").write_text(json.dumps({"authorization": users, "tls": tls}))
     server = NatsProcess(folder / "js", "-c", str(folder / "nats.conf"))

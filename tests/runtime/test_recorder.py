@@ -13,12 +13,12 @@ from hmas.contracts.routes import Role
 from hmas.contracts.worker import CycleTicked, FromGateway, ToGateway
 from hmas.laws.recording import AgentOrigin, classes_of, parse_origin, parse_step
 from hmas.runtime import recorder as recorder_module
-from hmas.runtime.host import AgentHost
+from hmas.runtime.host import AgentHost, raise_it
 from hmas.runtime.recorder import Recorder
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.v1 import observe_pb2 as pb
 
-ORIGIN = AgentOrigin(Role.WORKER, "w0", None, 7)
+ORIGIN = AgentOrigin(Role.WORKER, "w0", None)
 
 
 def withdrawn(request_id: str, attempt: int = 1) -> FromGateway:
@@ -59,7 +59,9 @@ def test_the_host_shows_each_step_before_its_effects() -> None:
         if effect == 5:
             host.post(6)
 
-    host: AgentHost[int, int] = AgentHost(Echo(), execute, lambda: next(times), observe=lambda *step: seen.append(step))
+    host: AgentHost[int, int] = AgentHost(
+        Echo(), execute, lambda: next(times), failed=raise_it, observe=lambda *step: seen.append(step)
+    )
     host.post(5)
     assert seen == [(1.0, 5, [5, -5]), 5, -5, (2.0, 6, [6, -6]), 6, -6]
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hmas.wire.handshake import MeshSecret
 from hmas.wire.v1 import cognition_pb2 as pb
 from hmas.wire.v1 import cognition_pb2_grpc
 from tests.certificates import Issuer, issuer
+from tests.conftest import PATIENCE_S
 
 SECRET = b"a secret of the mesh, for tests"
 OURS, THEIRS = MeshSecurity(MeshSecret(SECRET)), MeshSecurity(MeshSecret(b"t" * 32))
@@ -50,7 +52,7 @@ class Serving:
         """Returns how a call with these bytes ends."""
         async with open_channel(f"127.0.0.1:{self.port}", security) as channel:
             try:
-                await channel.unary_unary(method)(data, timeout=10, metadata=security.call_metadata())
+                await channel.unary_unary(method)(data, timeout=PATIENCE_S, metadata=security.call_metadata())
             except grpc.aio.AioRpcError as error:
                 self.details = error.details() or ""
                 return error.code()
@@ -137,7 +139,32 @@ async def test_a_renewed_certificate_of_the_server_is_used_at_once(ours: Issuer)
     client = ours.security("gateway")
     assert await serving.call(client) is grpc.StatusCode.UNAVAILABLE
     ours.issue("perception", "127.0.0.1")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while await serving.call(client) is not grpc.StatusCode.OK:
             await asyncio.sleep(0.05)
+    await serving.rpc.stop(0)
+
+
+async def test_connections_that_speak_no_grpc_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hmas.runtime.rpc.HANDSHAKE_S", 0.5)
+    monkeypatch.setattr("hmas.runtime.rpc.MAX_CONNECTIONS", 5)
+    serving = Serving(OURS)
+    await serving.start()
+    held = [await asyncio.open_connection("127.0.0.1", serving.port) for _ in range(20)]
+    async with asyncio.timeout(PATIENCE_S):
+        for reader, writer in held:
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+    assert await serving.call(OURS) == grpc.StatusCode.OK
+    await serving.rpc.stop(0)
+
+
+async def test_nobody_watches_health_for_ever() -> None:
+    serving = Serving(OURS)
+    await serving.start()
+    async with open_channel(f"127.0.0.1:{serving.port}") as channel:
+        watching = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        async with asyncio.timeout(PATIENCE_S):
+            assert await watching.code() == grpc.StatusCode.UNIMPLEMENTED
     await serving.rpc.stop(0)

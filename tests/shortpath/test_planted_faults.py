@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -11,18 +10,20 @@ from hmas.contracts.execution import Adopt, Declined, Ended, EngineShare, Starte
 from hmas.contracts.gateway import GatewayEffect, GatewayEvent, StopRun, ToWorker
 from hmas.contracts.worker import WorkerEffect, WorkerEvent
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.ledger import Ledger
-from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.config import FailOpenConfig
+from hmas.gateway.agent.requests.ledger import Ledger
+from hmas.gateway.agent.routing.routing import Router
 from hmas.worker.agent import WorkerAgent, adoption, ends, engine_events, intake
 from hmas.worker.agent import state as worker_state
-from hmas.worker.agent.engine_state import EngineState
-from hmas.worker.agent.entry import QueueEntry
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
-from hmas.worker.agent.state import AgentState
+from hmas.worker.agent.state import WorkerState
 from tests.shortpath.test_protocol_properties import Script, play, scripts
 from tests.shortpath.world import Agents, Violation, gateway_config, worker_config
 
+pytestmark = pytest.mark.long  # tests of the world in which the protocol is tested
 MOST = 300  # scripts until a fault must have been found
 Patch = pytest.MonkeyPatch
 
@@ -102,7 +103,9 @@ def _no_shares(patch: Patch) -> Agents:
 
 
 def _early(patch: Patch) -> Agents:
-    return Agents(gateway=lambda name: GatewayAgent(replace(gateway_config(name), fail_open_after_s=1.0)))
+    return Agents(
+        gateway=lambda name: GatewayAgent(replace(gateway_config(name), fail_open=FailOpenConfig(after_s=1.0)))
+    )
 
 
 def _drained(patch: Patch) -> Agents:
@@ -127,7 +130,7 @@ def test_where_a_gateway_places(fault: str, monkeypatch: Patch) -> None:
 
 
 def _numbers_ignored(patch: Patch) -> None:
-    def running(state: AgentState, gateway: Gateway, request_id: str, grant: int | None = None) -> QueueEntry | None:
+    def running(state: WorkerState, gateway: Gateway, request_id: str, grant: int | None = None) -> QueueEntry | None:
         return right(state, gateway, request_id)
 
     right = engine_events._running
@@ -135,7 +138,7 @@ def _numbers_ignored(patch: Patch) -> None:
 
 
 def _stop_frees(patch: Patch) -> None:
-    def stop(state: AgentState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
+    def stop(state: WorkerState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
         effects = right(state, entry, reason)
         ends.back_to_the_queue(state, entry)
         return effects
@@ -145,7 +148,7 @@ def _stop_frees(patch: Patch) -> None:
 
 
 def _loss_frees(patch: Patch) -> None:
-    def on_lost(state: AgentState, name: str) -> None:
+    def on_lost(state: WorkerState, name: str) -> None:
         right(state, name)
         for entry in [e for e in state.queue.entries() if e.gateway == name]:
             ends.forget(state, entry)
@@ -157,7 +160,7 @@ def _loss_frees(patch: Patch) -> None:
 def _one_sample(patch: Patch) -> None:
     def see(engine: EngineState, now_s: float, sample: object, settled_s: float) -> int:
         right(engine, now_s, sample, settled_s)  # type: ignore[arg-type]
-        return engine.missing
+        return engine.counts.missing
 
     right = EngineState.see
     patch.setattr(EngineState, "see", see)
@@ -173,7 +176,7 @@ def _orphans_kept(patch: Patch) -> None:
 
 
 def _unnamed_kept(patch: Patch) -> None:
-    def on_synced(state: AgentState, gateway: Gateway) -> list[WorkerEffect]:
+    def on_synced(state: WorkerState, gateway: Gateway) -> list[WorkerEffect]:
         gateway.named |= {e.request.id for e in state.queue.entries()}
         return right(state, gateway)
 
@@ -183,7 +186,7 @@ def _unnamed_kept(patch: Patch) -> None:
 
 def _foreign_ignored(patch: Patch) -> None:
     def changed(engine: EngineState) -> None:
-        engine.in_flight = len(engine.running)
+        engine.counts.in_flight = len(engine.running)
         engine._occupancy = None
 
     patch.setattr(EngineState, "_changed", changed)
@@ -257,5 +260,5 @@ class DrainingWorker(WorkerAgent):
 
 
 def test_a_draining_worker_grants() -> None:
-    agents = Agents(worker=lambda name, incarnation: DrainingWorker(worker_config(name, incarnation), Random(1)))
+    agents = Agents(worker=lambda name, incarnation: DrainingWorker(worker_config(name, incarnation)))
     assert search(1, agents)

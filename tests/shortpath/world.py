@@ -65,6 +65,7 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.gateway.agent import GatewayAgent, GatewayConfig
+from hmas.gateway.agent.config import RebalanceConfig
 from hmas.worker.agent import WorkerAgent, WorkerConfig
 from hmas.worker.agent.config import GatewayLinkConfig
 from tests.worker.builders import annotation, request
@@ -146,7 +147,7 @@ class Engine:
         self.dropping = 0  # so many of the next runs fail after their first token
         self.unreached: dict[str, int] = {}  # gateways that cannot connect, and until when
         self.info = EngineInfo(
-            engine=name, up=True, kind="emulated", hardware="A100", max_model_len=8192, kv_capacity_tokens=1_000_000,
+            engine=name, up=True, dialect="emulated", hardware="A100", max_model_len=8192, kv_capacity_tokens=1_000_000,
             block_size=16, max_num_seqs=cap, endpoint=f"http://{name}",
         )  # fmt: skip
 
@@ -809,12 +810,12 @@ class Agents:
 
     gateway: Callable[[str], GatewayAgent] = field(default=lambda name: GatewayAgent(gateway_config(name)))
     worker: Callable[[str, str], WorkerAgent] = field(
-        default=lambda name, incarnation: WorkerAgent(worker_config(name, incarnation), Random(1))
+        default=lambda name, incarnation: WorkerAgent(worker_config(name, incarnation))
     )
 
 
 def gateway_config(name: str) -> GatewayConfig:
-    return GatewayConfig(gateway=name, rebalance_s=0.3, rebalance_after=2, rebalance_min_s=0.2, rebalance_min_share=0.2)
+    return GatewayConfig(gateway=name, rebalance=RebalanceConfig(every_s=0.3, after=2, min_s=0.2, min_share=0.2))
 
 
 def worker_config(name: str, incarnation: str) -> WorkerConfig:
@@ -1130,8 +1131,8 @@ class World:
             assert worker is not None
             state = worker.agent._state
             for engine in state.fleet.values():
-                if engine.running or engine.blocks or engine.decoding or engine.prefill.entries():
-                    raise self.violation("quiet", f"{worker.id} counts {engine.running}, {engine.blocks} blocks")
+                if engine.running or engine.books.blocks or engine.books.decoding or engine.prefill.entries():
+                    raise self.violation("quiet", f"{worker.id} counts {engine.running}, {engine.books.blocks} blocks")
             if len(state.queue):
                 raise self.violation("quiet", f"{worker.id} has {len(state.queue)} requests")
 

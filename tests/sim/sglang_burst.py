@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hmas.engine.core.sequence import EngineRequest
 from hmas.engine.named import named_profile
-from hmas.sim.baselines.sglang import SglangCore
+from hmas_lab.sim.baselines.sglang import SglangCore
 
 KV_TOKENS, SLOTS = 8192, 32
 PROMPT = 100  # tokens of each request

@@ -2,10 +2,12 @@
 
 from random import Random
 
-from hmas.contracts.request import Request, Slo, TaskType
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.contracts.request import Slo, TaskType
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.laws.slo import default_slo
 from hmas.sim.workload import OfferedRequest, Workload
+from tests.builders.requests import client_request
 
 SMALL = EngineProfile(
     "small",
@@ -19,20 +21,8 @@ def offered(
 ) -> OfferedRequest:
     task = list(TaskType)[index % 13]
     slo = slo or default_slo(task)
-    request = Request(
-        id=f"r{index}",
-        model="model",
-        tenant=tenant,
-        flow="",
-        prompt_tokens=prompt,
-        max_tokens=2048,
-        stream=True,
-        slo=slo,
-        slo_stated=True,
-        priority=0,
-        weight=1.0,
-        importance=0.75,
-        arrival_s=arrival_s,
+    request = client_request(
+        f"r{index}", model="model", tenant=tenant, prompt_tokens=prompt, max_tokens=2048, slo=slo, arrival_s=arrival_s
     )
     return OfferedRequest(
         request=request, output_tokens=output, slo=slo, task=task, prompt="", prefix_hashes=tuple(range(hashes))

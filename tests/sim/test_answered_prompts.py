@@ -9,12 +9,12 @@ from random import Random
 import pytest
 
 from hmas.contracts.request import TaskType
-from hmas.laws.labelled import SPLIT_SEED
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import prompt_files, read_prompts, split
-from hmas.sim.experiment import Experiment
-from hmas.sim.sources import WorkloadSpec, build
-from hmas_loadgen.answered import FACTOR, AnsweredPrompt, AnsweredPrompts, answered
+from hmas_lab.answered import FACTOR, AnsweredPrompt, AnsweredPrompts, answered
+from hmas_lab.labelled import SPLIT_SEED
+from hmas_lab.perception.training.corpus import prompt_files, read_prompts, split
+from hmas_lab.sim.experiment import Experiment
+from hmas_lab.sim.sources import WorkloadSpec, build
 
 LENGTHS = (3, 5, 9, 20, 50, 100, 200, 400, 800, 1600, 3200)
 TYPES = ("QA", "Dialogue", "EssayGeneration")

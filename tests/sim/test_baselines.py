@@ -11,14 +11,14 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 from hmas.prediction.agent.backend import CostQuery
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.lightllm import LightLlmCore
-from hmas.sim.baselines.router import DynamoRouter, EngineLoad, LlmdRouter
-from hmas.sim.baselines.sarathi import SarathiCore, remaining_prompt
-from hmas.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
-from hmas.sim.baselines.systems import BASELINES, FleetSetting, loosest
 from hmas.sim.estimators import linear_costs
+from hmas.sim.processes.fleet import EngineFleet, EngineLoad, FleetSetting
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.baselines.lightllm import LightLlmCore
+from hmas_lab.sim.baselines.router import DynamoRouter, LlmdRouter
+from hmas_lab.sim.baselines.sarathi import SarathiCore, remaining_prompt
+from hmas_lab.sim.baselines.sglang import INIT_RATIO, LpmQueue, SglangCore
+from hmas_lab.sim.baselines.systems import BASELINES, loosest
 from tests.sim.sglang_burst import Prefill, Retraction, simulated_events
 from tests.sim.sim_cases import SMALL, offered, random_workload
 

@@ -12,21 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmas.contracts.request import Slo
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
-from hmas.sim import bound as module
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.systems import BASELINES, Baseline, FleetSetting
-from hmas.sim.bound import upper_bound
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.sim.estimators import linear_costs
 from hmas.sim.perceived import perceived
-from hmas.sim.systems import run_system
+from hmas.sim.processes.fleet import Baseline, EngineFleet, FleetSetting
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim import bound as module
+from hmas_lab.sim.baselines.systems import BASELINES
+from hmas_lab.sim.bound import upper_bound
+from hmas_lab.sim.systems import run_system
 from tests.conftest import examples
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 LIMITS = EngineLimits(max_num_seqs=1, max_num_batched_tokens=512, num_gpu_blocks=256, max_model_len=2048)
 SERIAL = EngineProfile("serial", StepCostModel(0.01, 1e-3, 1e-3, 1e-7), LIMITS)
+REPEATED = ("hmas-perfect", "fixed-edf", "fixed-sjf", "fixed-fcfs")
 
 
 @settings(max_examples=examples(25))
@@ -45,7 +47,7 @@ def test_no_baseline_passes_it(seed: int, rate: float, name: str) -> None:
     assert ok <= upper_bound(workload, SMALL, 2).requests
 
 
-@pytest.mark.parametrize("system", ["hmas", "hmas-perfect", "fixed-edf", "fixed-sjf", "fixed-fcfs"])
+@pytest.mark.parametrize("system", ["hmas", *(pytest.param(name, marks=pytest.mark.long) for name in REPEATED)])
 def test_no_mesh_passes_it(system: str) -> None:
     workload = random_workload(11, 250.0, 6.0)
     asked = replace(workload, requests=tuple(replace(r, prompt="Why is the sky blue?") for r in workload.requests))

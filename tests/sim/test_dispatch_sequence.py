@@ -11,11 +11,11 @@ import pytest
 
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.effect_log import EffectLog
-from hmas.sim.experiment import load_experiment
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import MESHES
+from hmas_lab.sim.experiment import load_experiment
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import MESHES
 
 RECORDED = "11a1253aad0143087834d10faeae8470ff0453b3e20716cc28d1beed49091920"
 

@@ -7,7 +7,7 @@ import pytest
 
 from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
 from tests.sim.sim_cases import SMALL, offered

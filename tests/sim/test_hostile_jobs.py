@@ -11,12 +11,13 @@ import pytest
 
 from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.jobs import JobCall, JobClients, SimJob, score_jobs
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.jobs import JobCall, JobClients, SimJob, score_jobs
+from tests.builders.requests import client_request
 
 PROFILE, ENGINES, SEQUENCES = "tiny-emulated", 2, 16
 SLO = Slo(60.0, 1.0)
@@ -28,10 +29,9 @@ BUDGET_S = 12.0
 def offered(
     request_id: str, tenant: str, at_s: float, prompt: int, output: int, job: str, budget_s: float | None
 ) -> OfferedRequest:
-    request = Request(
-        id=request_id, model="model", tenant=tenant, flow="", prompt_tokens=prompt, max_tokens=4096, stream=True,
-        slo=SLO, slo_stated=False, priority=0, weight=1.0, importance=0.75, arrival_s=at_s,
-        prefix=PrefixChain((len(tenant),), (0,)),
+    request = client_request(
+        request_id, model="model", tenant=tenant, prompt_tokens=prompt, max_tokens=4096, slo=SLO, slo_stated=False,
+        arrival_s=at_s, prefix=PrefixChain((len(tenant),), (0,)),
     )  # fmt: skip
     return OfferedRequest(
         request=request, output_tokens=output, slo=SLO, task=TaskType.UNKNOWN, job=job, job_budget_s=budget_s

@@ -5,18 +5,16 @@ from itertools import product
 import pytest
 
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import Request, Slo, TaskType
+from hmas.contracts.request import Slo, TaskType
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.bound import job_bound
-from hmas.sim.jobs import JobCall, JobClients, SimJob, score_jobs
 from hmas.sim.workload import Journey, OfferedRequest
+from hmas_lab.sim.bound import job_bound
+from hmas_lab.sim.jobs import JobCall, JobClients, SimJob, score_jobs
+from tests.builders.requests import client_request
 
 
 def call(name: str, *after: int, outside_s: float = 0.0, output: int = 100) -> JobCall:
-    request = Request(
-        id=name, model="model", tenant="t", flow="", prompt_tokens=100, max_tokens=None, stream=True,
-        slo=Slo(60.0, 1.0), slo_stated=False, priority=0, weight=1.0, importance=0.75, arrival_s=0.0,
-    )  # fmt: skip
+    request = client_request(name, model="model", tenant="t", slo=Slo(60.0, 1.0), slo_stated=False)
     offered = OfferedRequest(request=request, output_tokens=output, slo=request.slo, task=TaskType.UNKNOWN)
     return JobCall(offered=offered, after=after, outside_s=outside_s)
 

@@ -11,11 +11,12 @@ from hmas.contracts.control import Split, TopologyName
 from hmas.contracts.gateway import StartRun
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel, builtin_profile
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile, builtin_profile
 from hmas.meta.agent.config import LayoutConfig, MetaConfig
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.result import SimResult
 from hmas.sim.setup import POOL, MeshSetup, PoolSetup
 from hmas.sim.workload import OfferedRequest, Workload

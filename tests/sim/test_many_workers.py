@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any, cast
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.mesh import MeshSim
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import MESHES
+from hmas.sim.processes.mesh import MeshSim
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import MESHES
 
 RATE_RPS, SECONDS, SEED = 78.0, 10.0, 101  # more than the engines serve in time
 ENGINES = 8

@@ -12,8 +12,9 @@ import pytest
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.control_agents import AskSelector, MetaEffect, QosEffect, StateraEffect
-from hmas.contracts.gateway import FallbackReason, GatewayEffect
+from hmas.contracts.gateway import GatewayEffect
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.questions import FallbackReason
 from hmas.contracts.request import Cost, TagSource, TaskType
 from hmas.contracts.worker import WorkerEffect
 from hmas.meta.agent.selectors.llm import parse_answer
@@ -21,19 +22,20 @@ from hmas.meta.agent.selectors.selector import Choice
 from hmas.prediction.agent import PredictionAgent, PredictionConfig
 from hmas.prediction.agent.agent import PredictItem
 from hmas.prediction.agent.backend import CostQuery
-from hmas.runtime.host import AgentHost
+from hmas.runtime.host import AgentHost, raise_it
 from hmas.sim import scripted_llm
-from hmas.sim.baselines.run import run_baseline
-from hmas.sim.cognition import Prediction
 from hmas.sim.effect_log import EffectLog
 from hmas.sim.estimators import CLAIMANT, CLAIMED, cost_model, estimator
-from hmas.sim.mesh import MeshSim
-from hmas.sim.model_server import ModelServer
+from hmas.sim.processes.cognition import Prediction
+from hmas.sim.processes.fleet import run_fleet
+from hmas.sim.processes.mesh import MeshSim
+from hmas.sim.processes.model_server import ModelServer
 from hmas.sim.setup import MeshSetup
-from hmas.sim.systems import MESHES, NOISY, WHOLE_BOUNDS
 from hmas.sim.times import ModelTimes, measured_times
+from hmas.sim.vllm import VLLM
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas.statera.agent.config import FenceConfig, StateraConfig
+from hmas_lab.sim.systems import MESHES, NOISY, WHOLE_BOUNDS
 from tests.sim.sim_cases import SMALL, offered, random_workload
 
 LOADED = random_workload(5, 14.0, 30.0)
@@ -54,7 +56,7 @@ def test_same_seed_same_effects_another_seed_others() -> None:
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:
-    command = [sys.executable, "-c", "from hmas.sim.cli import app; app()", "run", "experiments/smoke.yaml"]
+    command = [sys.executable, "-c", "from hmas_lab.sim.cli import app; app()", "run", "experiments/smoke.yaml"]
     root = Path(__file__).parents[2]
     hashes = set()
     for hash_seed in ("1", "2"):
@@ -120,7 +122,7 @@ def _time(line: str) -> float:
     return float(line.split(" ", 1)[0])
 
 
-@pytest.mark.parametrize("pin", [None, TopologyName.SRTF, TopologyName.FCFS])
+@pytest.mark.parametrize("pin", [None, TopologyName.SJF, TopologyName.FCFS])
 def test_true_lengths_change_no_decision_before_they_show(pin: TopologyName | None) -> None:
     """Other true lengths for all requests that are still queued at 12 s: everything stays the same until the first of
     them has ended, in one run or the other."""
@@ -198,9 +200,9 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     places: list[tuple[Callable[[MeshSim], object], str]] = [
         (lambda m: m.gateways["g0"], "agent"),
         (lambda m: m.workers["w0"], "agent"),
-        (lambda m: m, "qos"),
-        (lambda m: m, "_meta"),
-        (lambda m: m, "_statera"),
+        (lambda m: m.control, "qos"),
+        (lambda m: m.control, "meta"),
+        (lambda m: m.control, "statera"),
     ]
     recorders = []
     for owner, name in places:
@@ -211,7 +213,9 @@ def test_one_script_gives_the_same_effects_in_the_live_host() -> None:
     for recorder, (owner, name) in zip(recorders, places, strict=True):
         clock = iter([now_s for now_s, _ in recorder.script])
         live: list[object] = []
-        host: AgentHost[Any, Any] = AgentHost(getattr(owner(fresh), name), live.append, partial(next, clock))
+        host: AgentHost[Any, Any] = AgentHost(
+            getattr(owner(fresh), name), live.append, partial(next, clock), failed=raise_it
+        )
         for _, event in recorder.script:
             host.post(event)
         assert live
@@ -304,10 +308,12 @@ def test_an_oracle_of_costs_tells_cards_apart() -> None:
         prompt_tokens=1, output_tokens=1.0, model="m", hardware="slow", running=0, waiting=0, kv_usage=0.0,
         task=TaskType.QA,
     )  # fmt: skip
-    costs = cost_model("engine", {"a": slow, "b": fast, "c": SMALL})
+    costs = cost_model("engine", {"a": (slow,), "b": (fast,), "c": (SMALL,)})
     queries = [query, replace(query, hardware="fast"), replace(query, model="c", hardware="")]
     found = [cost.tpot_s for cost in costs.predict(queries)]
     assert found[0] == found[2] > found[1]
+    nameless = cost_model("engine", {"m": (replace(slow, model=""), replace(fast, model=""))})
+    assert [cost.tpot_s for cost in nameless.predict(queries[:2])] == found[:2]
 
 
 def test_perception_takes_no_more_than_its_share_of_a_core() -> None:
@@ -379,7 +385,7 @@ def test_the_fence_keeps_memory_from_running_out(fence: FenceConfig, preempted: 
     one in a hundred with whole bounds reserved, and some more with the lower quantile that ships (ADR 37)."""
     scarce = replace(SMALL, limits=replace(SMALL.limits, num_gpu_blocks=256))
     workload = random_workload(5, 25.0, 30.0, output=5.0)
-    unfenced = run_baseline("vllm", workload, scarce, 2, 1)
+    unfenced = run_fleet(VLLM, workload, scarce, 2, 1)
     setup = replace(NOISY, pin=TopologyName.FCFS, statera_config=StateraConfig(fence=fence))
     result = MeshSim(setup, scarce, 2, workload, 1).run()
     assert unfenced.run.preemptions > 100
@@ -396,7 +402,7 @@ def test_a_scripted_answer_takes_the_way_of_a_language_model() -> None:
     assert any("AskSelector(" in line for line in log.lines)
     assert any("selector='llm'" in line for line in log.lines)
     assert not any("kind='rejected'" in line for line in log.lines)
-    for view in mesh.views:
+    for view in mesh.control.views:
         ask = AskSelector(ask=1, view=view, current=TopologyName.SJF, hints=Hints(), timeout_s=10.0)
         assert isinstance(parse_answer(scripted_llm.answer(ask)), Choice)
 
@@ -408,8 +414,8 @@ def test_every_effect_has_a_handler() -> None:
     for effects, handlers in (
         (WorkerEffect, worker._handlers),
         (GatewayEffect, mesh.gateways["g0"]._handlers),
-        (QosEffect, mesh._handlers["qos"]),
-        (MetaEffect, mesh._handlers["meta"]),
-        (StateraEffect, mesh._handlers["statera"]),
+        (QosEffect, mesh.control.handlers["qos"]),
+        (MetaEffect, mesh.control.handlers["meta"]),
+        (StateraEffect, mesh.control.handlers["statera"]),
     ):
         assert set(handlers) == set(get_args(effects))

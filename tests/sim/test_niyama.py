@@ -13,12 +13,11 @@ from hmas.contracts.request import Slo
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.sequence import Sequence
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
-from hmas.sim.baselines.niyama_client import cumulative, due_s, paced
-from hmas.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
-from hmas.sim.baselines.systems import FleetSetting
+from hmas.sim.processes.fleet import EngineFleet, FleetSetting
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from hmas_lab.sim.baselines.niyama_client import cumulative, due_s, paced
+from hmas_lab.sim.baselines.niyama_queue import NiyamaQueue, NiyamaRequest
 from tests.conftest import examples
 from tests.sim.sim_cases import SMALL, offered, random_workload
 

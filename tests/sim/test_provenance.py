@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hmas.sim.provenance import ENGINES_ONLY, SOURCES, WITH_MESH, _reached, source_digest
+from hmas_lab.sim.provenance import ENGINES_ONLY, SOURCES, WITH_MESH, _reached, source_digest
 
 FILES = {
     "ours/__init__.py": "",

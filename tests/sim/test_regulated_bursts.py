@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import POOL
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import HMAS, MESHES
-from hmas.statera.agent.band import BandController
+from hmas.statera.agent.band import NRunController
 from hmas.worker.agent.config import WorkerConfig
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import HMAS, MESHES
 
 PROFILE = builtin_profile("qwen3-32b-h100x2")
 # With so many seconds of prefill in advance, many wait in the engine while a burst fills it.
@@ -44,15 +44,15 @@ def regulated(
     setup = replace(MESHES[system], estimator="noisy", costs="engine", worker_config=worker)
     workload = build(WorkloadSpec(kind="burst", duration_s=60.0, stated=True), 6.0, 1).fitting(profile)
     moves: list[Move] = []
-    move = BandController.move
+    move = NRunController.move
 
-    def noted(self: BandController, now_s: float, in_flight: int, queued: int) -> bool:
+    def noted(self: NRunController, now_s: float, in_flight: int, queued: int) -> bool:
         before, below = self.n_run, self._errors < 0.0
         changed = move(self, now_s, in_flight, queued)
         moves.append(Move(now_s, before, self.n_run, queued, below))
         return changed
 
-    monkeypatch.setattr(BandController, "move", noted)
+    monkeypatch.setattr(NRunController, "move", noted)
     MeshSim(setup, profile, 1, workload, seed=1, cutoff_s=10.0).run()
     return moves
 
@@ -78,11 +78,11 @@ def test_what_waits_inside_the_engine_as_the_only_sign_of_a_limit_cuts_falsely(
 ) -> None:
     """The planted fault: the check above finds it."""
 
-    def notice(self: BandController, now_s: float) -> None:
+    def notice(self: NRunController, now_s: float) -> None:
         spare = self._spare(self._peak_running)
         if self._peak_running and self._least_waiting > spare:
             self._limit = (now_s, self._peak_running + spare)
 
-    monkeypatch.setattr(BandController, "_notice_limit", notice)
+    monkeypatch.setattr(NRunController, "_notice_limit", notice)
     first = next(false_cuts(regulated(kv_blocks, prefill_window_s, MOVED, monkeypatch)))
     assert (first.n_run < 32, first.queued > 10) == (True, True)

@@ -8,21 +8,22 @@ import pytest
 
 from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal, SloChange
+from hmas.contracts.rehearsal import Policy, PoolEngine, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TagSource
-from hmas.contracts.views import PaceView
 from hmas.laws.request_rows import RequestRow, unpack
-from hmas.sim.mesh import MeshSim
-from hmas.sim.past_replay import Scene, fitted_profiles, output_tokens, workload_of
-from hmas.sim.rehearsal import MIN_REQUESTS, rehearse, spread
-from hmas.sim.rehearse import RehearsalQuestion, answer, parse_answer, question_lines
+from hmas.sim.past.rehearsal import MIN_REQUESTS, rehearse, spread
+from hmas.sim.past.rehearse import RehearsalQuestion, answer, parse_answer, question_lines
+from hmas.sim.past.replay import Scene, output_tokens, workload_of
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import POOL
-from hmas.sim.systems import MESHES
 from hmas.sim.workload import Workload
+from hmas_lab.sim.systems import MESHES
 from tests.sim.sim_cases import SMALL, random_workload
 
 FCFS, EDF, MOT = (Policy(topology=t) for t in (TopologyName.FCFS, TopologyName.EDF, TopologyName.MAX_ON_TIME))
 WINDOW_S = 90.0
+ENGINE = PoolEngine(max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16)
+FACTS = PoolFacts(engines=(ENGINE, ENGINE), workers=1)
 
 
 def workload() -> Workload:
@@ -40,7 +41,7 @@ def past(topology: TopologyName = TopologyName.FCFS) -> tuple[RequestRow, ...]:
     """The ring of a run, with instants before its end, without the last request, whose end was not reported any
     more."""
     sim = ran(topology)
-    blocks = sim.qos.past(sim.heap.now_s, POOL, 1e9)
+    blocks = sim.control.qos.past(sim.heap.now_s, POOL, 1e9)
     rows = [
         replace(row, arrival_s=row.arrival_s - b.age_s)
         for b in blocks
@@ -152,10 +153,7 @@ def test_engines_and_slos_can_be_changed() -> None:
 
 
 def test_the_process_is_asked_and_answers_in_lines() -> None:
-    facts = PoolFacts(
-        engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
-    )  # fmt: skip
-    question = RehearsalQuestion(window_s=WINDOW_S, facts=facts, in_force=FCFS, candidates=(MOT,), profile=SMALL)
+    question = RehearsalQuestion(window_s=WINDOW_S, facts=FACTS, in_force=FCFS, candidates=(MOT,), profile=SMALL)
     first, _, rest = question_lines(question, past()).partition(b"\n")
     assert rest.count(b"\n") == len(past())
     assert b"candidates" in first
@@ -167,31 +165,11 @@ def test_the_process_is_asked_and_answers_in_lines() -> None:
 
 
 def test_a_token_budget_that_is_stated_is_simulated() -> None:
-    facts = PoolFacts(
-        engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
-    )  # fmt: skip
-    question = RehearsalQuestion(window_s=WINDOW_S, facts=facts, in_force=FCFS, candidates=(), profile=SMALL)
+    question = RehearsalQuestion(window_s=WINDOW_S, facts=FACTS, in_force=FCFS, candidates=(), profile=SMALL)
     tight = answer(replace(question, max_num_batched_tokens=32), past()).in_force
     assert tight.ttft_p50_s > 1.5 * answer(question, past()).in_force.ttft_p50_s
     with pytest.raises(ValueError, match="at least max_num_seqs"):
         answer(replace(question, max_num_batched_tokens=2), past())
-
-
-def test_a_pool_whose_pace_is_not_known_cannot_be_fitted() -> None:
-    facts = PoolFacts(
-        engines=2, workers=1, max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16
-    )  # fmt: skip
-    with pytest.raises(ValueError, match="has not been measured yet"):
-        fitted_profiles(facts)
-    pace = PaceView(
-        worker="", engine="", base_s=0.01, sequence_s=2e-4, context_s=1e-7, prompt_s=5e-5, observations=9
-    )  # fmt: skip
-    first, second = fitted_profiles(replace(facts, pace=pace))
-    assert (first.cost.c0_s, first.cost.c_d_s, first.limits.num_gpu_blocks) == (0.01, 2e-4, 512)
-    assert second == first
-    slow = replace(pace, base_s=0.03)
-    made = fitted_profiles(replace(facts, pace=pace, paces=(slow,)))
-    assert [each.cost.c0_s for each in made] == [0.03, 0.01]
 
 
 def test_a_scene_needs_engines_and_time() -> None:

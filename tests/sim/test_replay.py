@@ -3,7 +3,6 @@
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
-from random import Random
 
 import pytest
 from typer.testing import CliRunner
@@ -11,13 +10,13 @@ from typer.testing import CliRunner
 from hmas.contracts.control_agents import QosEffect, QosEvent
 from hmas.contracts.routes import Role
 from hmas.laws.recording import RecordingError, classes_of, parse_step, step_line
-from hmas.sim.cli import app
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.mesh import MeshSim
-from hmas.sim.replay import AGENTS, RecordingFolder, replay
+from hmas.sim.processes.mesh import MeshSim
+from hmas.sim.recordings import AGENTS, RecordingFolder, replay
 from hmas.sim.setup import MeshSetup
-from hmas.sim.systems import NOISY
 from hmas.worker.agent import WorkerAgent
+from hmas_lab.sim.cli import app
+from hmas_lab.sim.systems import NOISY
 from tests.sim.sim_cases import SMALL, random_workload
 
 NAMES = ("g0", "w0", "w1", "perception", "prediction", "qos", "meta", "statera")
@@ -48,7 +47,7 @@ def test_every_agent_of_the_mesh_is_recorded(recorded: Path) -> None:
 
 def test_another_constant_shows_the_first_effect_that_differs(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cls, configs, _ = AGENTS[Role.WORKER]
-    other = (cls, configs, lambda o: WorkerAgent(replace(o.config, delta_frag=0.9), Random(o.seed)))
+    other = (cls, configs, lambda o: WorkerAgent(replace(o.config, delta_frag=0.9)))
     monkeypatch.setitem(AGENTS, Role.WORKER, other)
     path = recorded / "w0.jsonl"
     first = replay(path).difference
@@ -99,7 +98,7 @@ def test_what_is_no_recording_is_refused_plainly(tmp_path: Path) -> None:
 def test_the_config_of_a_recording_is_the_agent_s(recorded: Path) -> None:
     origin = replay(recorded / "w1.jsonl").origin
     assert {f.name for f in fields(origin.config)} >= {"worker", "delta_frag"}
-    assert (origin.config.worker, origin.seed) == ("w1", "3 worker 1")
+    assert origin.config.worker == "w1"
 
 
 def test_a_process_that_comes_back_has_a_recording_of_its_own(tmp_path: Path) -> None:

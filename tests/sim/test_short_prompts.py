@@ -4,10 +4,10 @@ from dataclasses import replace
 from random import Random
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.experiment import chunked
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import read_by, run_system
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.experiment import chunked
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import read_by, run_system
 
 SECONDS, RATE_RPS = 25.0, 80.0
 

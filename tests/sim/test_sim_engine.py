@@ -5,11 +5,11 @@ import pytest
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import EngineRequest
 from hmas.engine.core.step import StepResult
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.systems import BASELINES, FleetSetting
-from hmas.sim.engine import SimEngine
 from hmas.sim.estimators import linear_costs
-from hmas.sim.heap import EventHeap
+from hmas.sim.processes.engine import SimEngine
+from hmas.sim.processes.fleet import EngineFleet, FleetSetting
+from hmas.sim.processes.heap import EventHeap
+from hmas_lab.sim.baselines.systems import BASELINES
 from tests.sim.sim_cases import SMALL, random_workload
 
 

@@ -8,10 +8,10 @@ import pytest
 from hmas.contracts.execution import Stop, Withdraw
 from hmas.contracts.gateway import FromWorker, StreamChanged
 from hmas.contracts.worker import FromGateway, GatewayConnected, GatewayLost
-from hmas.sim.heap import EventHeap
-from hmas.sim.process import SimProcess
+from hmas.sim.processes.heap import EventHeap
+from hmas.sim.processes.process import SimProcess
+from hmas.sim.processes.stream import SimStream
 from hmas.sim.setup import Delays, MeshSetup
-from hmas.sim.stream import SimStream
 
 RELAY_S = 0.01
 

@@ -1,5 +1,6 @@
 import random
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hmas.statera.agent.conformal import (
     revealed_weights,
     weighted_quantile,
 )
+from tests.statera.plain_quantiles import plain_quantile, plain_weights
 
 EPSILON = 0.1
 
@@ -40,7 +42,8 @@ def test_what_ended_stands_for_no_more_than_all(rows: list[tuple[int, bool]]) ->
     assert all(w >= 1.0 for o, w in zip(seen, weights, strict=True) if not o.censored)
     assert sum(weights) <= len(seen) + 1e-6
     longest = max(seen, key=lambda o: (o.tokens, o.censored))
-    assert longest.censored or sum(weights) == pytest.approx(len(seen))
+    # Where the longest still runs, nothing longer ended that could stand for it.
+    assert (sum(weights) == pytest.approx(len(seen))) is not longest.censored
 
 
 def test_known_weights() -> None:
@@ -123,3 +126,32 @@ def test_late_news_does_not_make_the_level_swing(loop: float, settles: bool) -> 
 
 def test_bucket_edges_are_inclusive() -> None:
     assert [bucket_index((128, 512), n) for n in (0, 128, 129, 512, 513)] == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_weights_and_quantiles_follow_their_definitions(seed: int) -> None:
+    rng = Random(seed)
+    rows = [(rng.randint(1, 12), rng.random() < 0.3) for _ in range(40)] + [(13, False)]
+    weights = [rng.choice((1.0, rng.uniform(0.1, 2.0))) for _ in rows]
+    seen = [KnownAnswer(0.0, 0, tokens, float(tokens), cut) for tokens, cut in rows]
+    expected = plain_weights(rows, weights)
+    assert revealed_weights(seen, weights) == pytest.approx(expected)
+    pairs = sorted((float(tokens), w) for (tokens, _), w in zip(rows, expected, strict=True))
+    for total in (1.0, sum(expected), 1.3 * sum(expected)):
+        for epsilon in (0.02, 0.1, 0.3, 0.6):
+            assert weighted_quantile(pairs, total, epsilon) == plain_quantile(pairs, total, epsilon)
+
+
+def test_what_ended_after_all_that_run_stands_for_them() -> None:
+    seen = [KnownAnswer(0.0, 0, 5, 5.0, True), KnownAnswer(0.0, 0, 5, 5.0, False), KnownAnswer(0.0, 0, 6, 6.0, False)]
+    assert revealed_weights(seen, [1.0, 1.0, 1.0]) == pytest.approx([0.0, 1.0, 2.0])
+    assert revealed_weights(seen, [3.0, 1.0, 1.0]) == pytest.approx([0.0, 1.0, 4.0])
+    longest = [KnownAnswer(0.0, 0, 5, 5.0, False), KnownAnswer(0.0, 0, 9, 9.0, True)]
+    assert revealed_weights(longest, [1.0, 1.0]) == [1.0, 0.0]
+
+
+def test_a_quantile_takes_the_error_at_its_rank_and_none_without_weight() -> None:
+    assert weighted_quantile([(1.0, 1.0), (2.0, 0.0), (3.0, 1.0)], 2.0, 0.67) == 1.0  # the rank is 0.99 of 2
+    assert weighted_quantile([(1.0, 1.0), (2.0, 0.0), (3.0, 1.0)], 2.0, 0.6) == 3.0
+    assert weighted_quantile([(1.0, 1.0), (2.0, 1.0)], 2.0, 0.0) == 2.0
+    assert weighted_quantile([(1.0, 1.0), (2.0, 0.0)], 9.0, 0.0) == 2.0  # what is missing lies above all

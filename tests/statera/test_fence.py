@@ -5,29 +5,12 @@ import pytest
 
 from hmas.contracts.control import Fence, FenceTable
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import TaskType
-from hmas.contracts.telemetry import RequestFinished, RequestRunning
+from hmas.contracts.telemetry import RequestRunning
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import UNBOUNDED_PROMPT, FenceCalibration, VersionCohort
+from tests.builders.telemetry import request_finished
 
-FINISHED = RequestFinished(
-    request_id="r",
-    tenant="a",
-    task=TaskType.QA,
-    engine="e",
-    outcome=Outcome.FINISHED,
-    prompt_tokens=100,
-    output_tokens=50,
-    predicted_output_tokens_p90=100.0,
-    upper_output_tokens=1e9,
-    predictor="v1",
-    run_s=1.0,
-    prefill_s=0.1,
-    tpot_s=0.05,
-    tpot_slo_s=0.07,
-    censored=False,
-    age_s=0.0,
-)
+FINISHED = request_finished(predicted_output_tokens_p90=100.0, upper_output_tokens=1e9)
 RUNNING = RequestRunning(
     request_id="x",
     engine="e",

@@ -8,9 +8,6 @@ import pytest
 from hmas.contracts.control import (
     ControlTuple,
     EngineControl,
-    Fence,
-    Hints,
-    TopologyDecision,
     TopologyName,
     TopologyReceived,
 )
@@ -26,139 +23,45 @@ from hmas.contracts.control_agents import (
     TupleRestored,
     WorkerReported,
 )
-from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
-from hmas.contracts.request import TaskType
-from hmas.contracts.telemetry import EngineSample, RequestFinished, WorkerTelemetry
-from hmas.contracts.views import EngineView, Tail, VShort
+from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.views import Tail
 from hmas.statera.agent import StateraAgent
-from hmas.statera.agent.config import BandConfig, NRunRule, SeekerConfig, StateraConfig
+from hmas.statera.agent.config import NRunConfig, NRunRule, StateraConfig
+from tests.builders.control import control_tuple, engine_control, topology_received
+from tests.builders.registry import engine_info, worker_heartbeat
+from tests.builders.telemetry import engine_sample, request_finished, worker_telemetry
+from tests.builders.views import v_short
 
-HEARTBEAT = WorkerHeartbeat(
-    worker="w",
-    incarnation="i",
-    address="h:1",
-    wire_version=1,
-    pool="m",
-    aliases=(),
-    engines=(
-        EngineInfo(
-            engine="e",
-            up=True,
-            kind="emulated",
-            hardware="A100",
-            max_model_len=4096,
-            kv_capacity_tokens=100_000,
-            block_size=16,
-            max_num_seqs=64,
-        ),
-    ),
-    queued=0,
-    queued_tokens=0,
-    running=0,
-    max_queued=100,
-    max_queued_tokens=10**6,
-    backlog_s=0.0,
-    draining=False,
-)
-SAMPLE = EngineSample(
-    engine="e",
-    up=True,
-    running=4,
-    waiting=0,
-    kv_usage=0.1,
-    kv_capacity_tokens=100_000,
-    preemptions_total=0,
-    step_s=0.01,
-    prefill_tokens_per_s=100.0,
-    decode_tokens_per_s=100.0,
-    n_run=64,
-    b_token=65,
-    utilisation=0.2,
-    busy=1.0,
+HEARTBEAT = worker_heartbeat("w", incarnation="i", engines=(engine_info("e", max_model_len=4096, max_num_seqs=64),))
+SAMPLE = engine_sample(
+    kv_capacity_tokens=100_000, step_s=0.01, prefill_tokens_per_s=100.0, decode_tokens_per_s=100.0, utilisation=0.2,
     b_saturated=1,
-)
+)  # fmt: skip
 HOT = replace(SAMPLE, running=64, utilisation=1.5, b_token=65, b_saturated=-1)
-VIEW = VShort(
-    pool="m",
-    window_s=5.0,
-    queued=0,
-    queued_tokens=0,
-    running=4,
-    kv_usage=0.1,
-    utilisation=0.2,
+VIEW = v_short(
     ttft=Tail(),
-    tpot=Tail(),
     violation_rate=0.0,
     ttft_violation_rate=0.0,
-    tpot_violation_rate=0.0,
     arrival_rps=1.0,
     settled_rps=1.0,
     kept_rps=1.0,
     kept_violation_rate=0.0,
     arriving_tokens_per_s=1.0,
     served_tokens_per_s=1.0,
-    mismatch=0.0,
-    oldest_wait_s=0.0,
-    engines=(
-        EngineView(
-            worker="w",
-            engine="e",
-            up=True,
-            running=4,
-            waiting=0,
-            kv_usage=0.1,
-            utilisation=0.2,
-            step_s=0.01,
-            n_run=64,
-            b_token=65,
-            b_saturated=1,
-            goodput_tokens_per_s=500.0,
-            preemptions_per_s=0.0,
-        ),
-    ),
-    epoch=1,
-    seq=1,
-    valid_for_s=2.0,
 )
 
 
 def telemetry(sample: EngineSample = SAMPLE, **changes: Any) -> WorkerReported:
-    base = WorkerTelemetry(
-        worker="w",
-        pool="m",
-        queued_count=0,
-        queued_tokens=0,
-        topology="sjf",
-        bypass=False,
-        control_expired=False,
-        engines=(sample,),
-        queued=(),
-        dispatched=(),
-        first_tokens=(),
-        finished=(),
-    )
+    base = worker_telemetry(engines=(sample,))
     return WorkerReported(replace(base, **changes))
 
 
 def decision(topology: TopologyName, *, bypass: bool = False, epoch: int = 1) -> TopologyReceived:
-    return TopologyReceived(
-        TopologyDecision(
-            pool="m",
-            topology=topology,
-            hints=Hints(),
-            bypass=bypass,
-            epoch=epoch,
-            seq=1,
-            valid_for_s=15.0,
-            reason="",
-            selector="rules",
-        ),
-        0.0,
-    )
+    return topology_received(topology, bypass=bypass, epoch=epoch, reason="")
 
 
-MOVING = StateraConfig(band=BandConfig(rule=NRunRule.BAND))
+MOVING = StateraConfig(band=NRunConfig(rule=NRunRule.BAND))
 
 
 def tuples(effects: list[StateraEffect]) -> list[ControlTuple]:
@@ -198,14 +101,12 @@ def test_the_first_tuple_throttles_nothing() -> None:
     assert agent.step(0.0, HeartbeatReceived(HEARTBEAT)) == []
     agent.step(0.0, telemetry())
     (control,) = tuples(agent.step(0.1, EpochGranted(5)))
-    assert control == ControlTuple(
-        worker="w",
+    assert control == control_tuple(
+        "w",
         engines=(
             EngineControl(engine="e", n_run=64, b_token=65, b_min=5, b_max=65, gain_b=0.0, u_low=0.85, u_high=0.95),
         ),
-        fence=Fence(),
         epoch=5,
-        seq=1,
         valid_for_s=5.0,
         frozen=False,
     )
@@ -317,12 +218,9 @@ def test_a_standby_is_silent_follows_the_set_point_in_force_and_goes_on_from_it(
 @pytest.mark.parametrize("known_first", [True, False])
 def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
     agent = StateraAgent(StateraConfig())
-    last = ControlTuple(
-        worker="w",
-        engines=(
-            EngineControl(engine="e", n_run=17, b_token=20, b_min=1, b_max=65, gain_b=1.0, u_low=0.8, u_high=0.9),
-        ),
-        fence=Fence(),
+    last = control_tuple(
+        "w",
+        engines=(engine_control("e", n_run=17, b_token=20, b_max=65, u_low=0.8),),
         epoch=4,
         seq=812,
         valid_for_s=5.0,
@@ -337,52 +235,12 @@ def test_a_new_writer_goes_on_from_the_last_tuple(known_first: bool) -> None:
 
 def test_finished_requests_reach_the_fence() -> None:
     agent = started()
-    row = RequestFinished(
-        request_id="r",
-        tenant="a",
-        task=TaskType.QA,
-        engine="e",
-        outcome=Outcome.FINISHED,
-        prompt_tokens=100,
-        output_tokens=90,
-        predicted_output_tokens_p90=60.0,
-        upper_output_tokens=80.0,
-        predictor="v1",
-        run_s=1.0,
-        prefill_s=0.1,
-        tpot_s=0.05,
-        tpot_slo_s=0.07,
-        censored=False,
-        age_s=0.0,
-    )
+    row = request_finished(output_tokens=90)
     agent.step(1.0, telemetry(finished=(row,) * 50))
     (control,) = tuples(agent.step(1.1, ShortViewReceived(VIEW)))
     (table,) = control.fence.tables
     assert table.version == "v1"
     assert {b.factor for b in table.buckets} == {1.5}
-
-
-def test_the_band_is_sought_only_with_a_backlog_and_not_after_a_switch() -> None:
-    config = StateraConfig(
-        seeker=SeekerConfig(enabled=True, start=0.85, settle_s=0.5, measure_s=0.5), freeze_after_switch_s=5.0
-    )
-    agent = started(config)
-
-    def highs(start_s: float, queued: int) -> set[float]:
-        seen = set()
-        for i in range(16):
-            now_s = start_s + i * 0.25
-            agent.step(now_s, HeartbeatReceived(HEARTBEAT))
-            agent.step(now_s, telemetry())
-            sent = tuples(agent.step(now_s, ShortViewReceived(replace(VIEW, queued=queued))))
-            seen |= {round(c.engines[0].u_high, 3) for c in sent}
-        return seen
-
-    assert highs(0.1, queued=0) <= {0.85}
-    assert highs(5.0, queued=9) == {0.88, 0.82}
-    agent.step(10.0, decision(TopologyName.EDF))
-    assert highs(10.1, queued=9) == {0.85}
-    assert {0.88, 0.82} <= highs(16.0, queued=9)
 
 
 def test_views_of_a_qos_copy_without_lease_are_ignored() -> None:

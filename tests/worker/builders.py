@@ -1,9 +1,9 @@
 """Requests, annotations and entries for the worker's tests, and an agent with those it talks to."""
 
 from dataclasses import replace
-from random import Random
 from typing import Any
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import (
     Annotate,
     Ended,
@@ -20,7 +20,7 @@ from hmas.contracts.execution import (
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
-from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.request import Annotation, Cost, KindCost, Request, Slo
 from hmas.contracts.worker import (
     EngineSampled,
     EngineWentUp,
@@ -31,19 +31,12 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.prior import Assumption
+from hmas.worker.agent.entry.assumption import Assumption
+from hmas.worker.agent.entry.entry import QueueEntry
+from tests.builders.registry import engine_info
+from tests.builders.requests import client_request, model_tags
 
-ENGINE = EngineInfo(
-    engine="e1",
-    up=True,
-    kind="emulated",
-    hardware="A100",
-    max_model_len=8192,
-    kv_capacity_tokens=100_000,
-    block_size=16,
-    max_num_seqs=8,
-)
+ENGINE = engine_info()
 
 
 def request(
@@ -58,21 +51,10 @@ def request(
     arrival_s: float = 0.0,
     slo: Slo | None = None,
 ) -> Request:
-    return Request(
-        id=request_id,
-        model="m",
-        tenant=tenant,
-        flow=flow,
-        prompt_tokens=prompt_tokens,
-        max_tokens=max_tokens,
-        stream=True,
-        slo=slo or Slo(4.0, 0.1),
-        slo_stated=True,
-        priority=priority,
-        weight=weight,
-        importance=0.75,
-        arrival_s=arrival_s,
-    )
+    return client_request(
+        request_id, tenant=tenant, flow=flow, prompt_tokens=prompt_tokens, max_tokens=max_tokens,
+        slo=slo or Slo(4.0, 0.1), priority=priority, weight=weight, arrival_s=arrival_s,
+    )  # fmt: skip
 
 
 def annotation(
@@ -83,18 +65,11 @@ def annotation(
     tpot_s: float = 0.02,
     slo: Slo | None = None,
     version: str = "v1",
+    costs: tuple[KindCost, ...] = (),
 ) -> Annotation:
     upper = tokens * 2 if p90 is None else p90
-    tags = Tags(
-        task=TaskType.QA,
-        slo=slo or Slo(4.0, 0.1),
-        output_tokens=tokens,
-        output_tokens_p90=upper,
-        confidence=0.9,
-        source=TagSource.MODEL,
-        version=version,
-    )
-    return Annotation(tags, Cost(ttft_s, tpot_s))
+    tags = model_tags(slo=slo or Slo(4.0, 0.1), output_tokens=tokens, output_tokens_p90=upper, version=version)
+    return Annotation(tags, costs or (KindCost(EngineKind(), Cost(ttft_s, tpot_s)),))
 
 
 def entry(seq: int, req: Request | None = None, *, tokens: float = 50.0, attempt: int = 1) -> QueueEntry:
@@ -127,7 +102,7 @@ class Scripted:
 
     def __init__(self, config: WorkerConfig, *engines: EngineInfo, gateways: tuple[str, ...] = ("g1",)) -> None:
         self.mute = False
-        self.agent = WorkerAgent(config, Random(1))
+        self.agent = WorkerAgent(config)
         self.state = self.agent._state
         self.grants: dict[str, Grant] = {}  # the last of each request
         self.at: dict[str, str] = {}  # the gateway of each request

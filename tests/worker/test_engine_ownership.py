@@ -23,7 +23,7 @@ from hmas.contracts.ownership import (
     TakeEngine,
     WriteLease,
 )
-from hmas.worker.agent.ownership import EngineOwnership, OwnershipConfig
+from hmas.worker.discovery.agent.ownership import EngineOwnership, OwnershipConfig
 
 TICK_S = 0.1
 

@@ -1,13 +1,12 @@
 """An attempt's states: the whole table, and what an illegal step leaves as it was."""
 
 from itertools import product
-from random import Random
 
 import pytest
 
 from hmas.laws.transitions import IllegalTransition
-from hmas.worker.agent.entry import TRANSITIONS, EntryState, QueueEntry
-from hmas.worker.agent.queue import RequestQueue
+from hmas.worker.agent.entry.entry import TRANSITIONS, EntryState, QueueEntry
+from hmas.worker.agent.order.queue import RequestQueue
 from tests.worker.builders import entry
 
 LEGAL = {
@@ -46,7 +45,7 @@ def test_an_illegal_step_raises_and_changes_nothing(before: EntryState, after: E
 
 
 def test_a_queue_refuses_what_an_entry_may_not_do_and_stays_as_it_was() -> None:
-    queue = RequestQueue(9, 10**6, Random(1))
+    queue = RequestQueue(9, 10**6)
     ended, waiting = entry(1), entry(2)
     for made in (ended, waiting):
         queue.add(made)

@@ -1,6 +1,6 @@
 """Which tenants' jobs got more service than others'."""
 
-from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
+from hmas.worker.agent.order.job_shares import JobShares, JobSharesConfig
 
 CONFIG = JobSharesConfig(lead_s=1.0, credit_s=5.0, silent_s=30.0, crowded_s=10.0)
 
@@ -56,3 +56,32 @@ def test_the_table_is_bounded_and_forgets_the_silent() -> None:
     shares.waits(100.0, "x")
     shares.refresh(100.0, 1.0, False)
     assert len(shares) == 1
+
+
+def test_a_tenants_level_is_its_work_over_its_weight() -> None:
+    shares = JobShares(JobSharesConfig(lead_s=1.0, credit_s=4.0, silent_s=30.0, crowded_s=10.0, max_tenants=3))
+    shares.served(0.0, "a", 2.0, 12.0)
+    assert shares.refresh(0.0, 2.0, crowded=True) == frozenset(), "alone nobody is ahead"
+    shares.served(0.0, "b", 1.0, 2.0)  # it starts where the least one is
+    assert shares._levels == {"a": 6.0, "b": 8.0}
+    assert shares.refresh(0.0, 2.0, crowded=False) == frozenset()
+    assert not shares.leads("b"), "a lead of exactly `lead_s` of all work is none"
+    shares.served(1.0, "b", 1.0, 0.5)
+    assert shares.refresh(1.0, 2.0, crowded=False) == {"b"}
+    assert shares.leads("b")
+    assert shares.ahead("b"), "something was given up within the last seconds"
+    assert shares.refresh(9.75, 2.0, crowded=False) == frozenset()
+    assert shares.refresh(10.0, 2.0, crowded=False) == {"b"}
+    assert shares.leads("b")
+    assert not shares.ahead("b")
+    shares.served(11.0, "b", 1.0, 10.0)
+    shares.refresh(11.0, 2.0, crowded=False)
+    assert shares._levels == {"b": 18.5, "a": 10.5}, "nobody falls further than the credit behind"
+    shares.refresh(30.0, 2.0, crowded=False)
+    assert len(shares) == 2
+    shares.refresh(30.25, 2.0, crowded=False)
+    assert len(shares) == 1, "who is silent for longer is forgotten"
+    for tenant in "cde":
+        shares.waits(31.0, tenant)
+    assert set(shares._levels) == {"c", "d", "e"}
+    assert shares._levels["e"] == 18.5

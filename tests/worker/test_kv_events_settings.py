@@ -46,7 +46,7 @@ def test_without_an_address_nothing_is_followed_or_imported() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
-@pytest.mark.parametrize("without", ["zmq", "msgspec"], indirect=True)
+@pytest.mark.parametrize("without", ["msgspec"], indirect=True)
 @pytest.mark.parametrize("own", [True, False])
 def test_a_worker_that_lacks_the_packages_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, without: None, own: bool

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hmas.contracts.control import EngineClass, Hints, Layout, TopologyDecision, TopologyName, TopologyReceived
+from hmas.contracts.control import EngineClass, Hints, Layout, LayoutDecision, LayoutReceived, TopologyName
 from hmas.contracts.request import Request, Slo
 from hmas.contracts.worker import (
+    ControlExpired,
     CycleTicked,
     EngineWentDown,
     EngineWentUp,
@@ -18,8 +19,9 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerConfig
-from hmas.worker.agent.entry import EntryState
-from hmas.worker.agent.outlook import in_force
+from hmas.worker.agent.entry.entry import EntryState
+from hmas.worker.agent.queue_view import in_force
+from tests.builders.control import topology_received
 from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, loads, request, sampled
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=2)
@@ -29,28 +31,21 @@ THREE = Layout((0.06, 0.15), SPLIT.engines)
 UNNAMED = Layout((0.06, 0.15))
 
 
-def laid_out(
-    layout: Layout,
+def laid_out(layout: Layout, seq: int = 1) -> WorkerEvent:
+    decision = LayoutDecision(
+        pool="m", layout=layout, epoch=1, seq=seq, valid_for_s=15.0, reason="why", selector="pace"
+    )  # fmt: skip
+    return LayoutReceived(decision)
+
+
+def decided(
     seq: int = 1,
     *,
     bypass: bool = False,
     topology: TopologyName = TopologyName.EDF,
     hints: Hints | None = None,
 ) -> WorkerEvent:
-    return TopologyReceived(
-        TopologyDecision(
-            pool="m",
-            topology=topology,
-            hints=hints or Hints(),
-            bypass=bypass,
-            epoch=1,
-            seq=seq,
-            valid_for_s=15.0,
-            reason="why",
-            selector="rules",
-            layout=layout,
-        )
-    )
+    return topology_received(topology, hints=hints or Hints(), bypass=bypass, seq=seq)
 
 
 def paced(name: str, tpot_s: float, ttft_s: float = 4.0) -> Request:
@@ -61,6 +56,7 @@ def split_worker(layout: Layout = SPLIT, *engines: str) -> Scripted:
     agent = Scripted(CONFIG, *(engine(name) for name in engines or ("e1", "e2")))
     for name in engines or ("e1", "e2"):
         agent.step(0.0, sampled(name, step_s=0.09))  # too slow to help another class out
+    agent.step(0.0, decided())
     agent.step(0.0, laid_out(layout))
     return agent
 
@@ -150,7 +146,7 @@ def test_a_stricter_class_does_not_help_out_with_relegated_requests() -> None:
 @pytest.mark.parametrize("topology", [TopologyName.MAX_ON_TIME, TopologyName.HYBRID])
 def test_what_is_late_waits_behind_the_laxest_class(topology: TopologyName) -> None:
     agent = split_worker()
-    agent.step(0.0, laid_out(SPLIT, 2, topology=topology))
+    agent.step(0.0, decided(2, topology=topology))
     agent.submit(0.0, *strict(4), *(paced(f"l{i}", 0.3, ttft_s=60.0) for i in range(3)))
     for name in ("s0", "s1", "l0", "l1"):
         agent.first_token(0.1, name)
@@ -205,10 +201,30 @@ def test_late_tags_change_the_lane_of_what_waits() -> None:
 def test_bypass_and_expiry_mix_all_again() -> None:
     agent = split_worker()
     agent.submit(0.0, *strict(3))
-    assert dispatched(agent.step(1.0, laid_out(SPLIT, seq=2, bypass=True))) == [("s2", "e2")]
+    assert dispatched(agent.step(1.0, decided(2, bypass=True))) == [("s2", "e2")]
     agent = split_worker()
     agent.submit(0.0, *strict(3))
     assert dispatched(agent.step(16.0, CycleTicked())) == [("s2", "e2")]
+
+
+def test_a_layout_expires_by_itself_and_an_older_one_is_not_taken() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(3))
+    agent.step(10.0, decided(2))
+    agent.step(10.0, laid_out(MIXED, seq=0))
+    assert len(agent.state.lanes) == 2
+    effects = agent.step(16.0, CycleTicked())
+    assert [e.control for e in effects if isinstance(e, ControlExpired)] == ["layout"]
+    assert dispatched(effects) == [("s2", "e2")]
+    assert agent.state.queue.topology is TopologyName.EDF
+
+
+def test_a_repeated_layout_holds_longer_and_does_nothing_else() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(3))
+    assert agent.step(10.0, laid_out(SPLIT)) == []
+    agent.step(16.0, CycleTicked())
+    assert len(agent.state.lanes) == 2
 
 
 def test_the_heartbeat_says_which_layout_is_in_force() -> None:
@@ -276,10 +292,10 @@ def test_each_engine_is_held_to_the_slos_of_the_class_that_it_serves() -> None:
     agent = split_worker()
     agent.submit(0.0, *strict(6), *lax(6))
     agent.step(5.0, CycleTicked())
-    assert [e.worthy_slo_s for e in agent.state.up] == [0.05, 0.15]
+    assert [e.step_room.worthy_slo_s for e in agent.state.up] == [0.05, 0.15]
     agent.step(5.0, EngineWentDown("e1", "gone"))
     agent.step(10.0, CycleTicked())
-    assert [e.worthy_slo_s for e in agent.state.up] == [0.05]
+    assert [e.step_room.worthy_slo_s for e in agent.state.up] == [0.05]
 
 
 def two_paces() -> Scripted:
@@ -301,9 +317,6 @@ def test_a_request_waits_for_an_engine_that_keeps_its_tpot_slo_rather_than_run_o
 
 def test_a_slow_engine_serves_a_request_that_no_other_can_take_or_that_cannot_be_on_time() -> None:
     agent = two_paces()
-    agent.submit(0.0, *lax(1))  # e1 is full
-    assert dispatched(agent.submit(0.0, request("whole", slo=Slo(4.0, 0.08, whole=True)))) == [("whole", "e2")]
-    agent = two_paces()
     agent.step(0.1, sampled("e1", running=1, step_s=0.1))
     agent.submit(0.1, *lax(1))
     assert dispatched(agent.submit(0.1, paced("s0", 0.08))) == [("s0", "e2")], "no engine keeps it"
@@ -313,10 +326,38 @@ def test_a_slow_engine_serves_a_request_that_no_other_can_take_or_that_cannot_be
     assert dispatched(agent.step(0.1, EngineWentDown("e1", "gone"))) == [("s0", "e2")]
 
 
+def whole(name: str, ttlt_s: float) -> Request:
+    """A request that is judged by its last token alone, whose default TPOT SLO says nothing of its pace."""
+    return replace(request(name, slo=Slo(4.0, 0.1, ttlt_s, whole=True)), slo_stated=True)
+
+
+def test_one_judged_by_its_last_token_needs_the_pace_that_its_ttlt_leaves_its_predicted_length() -> None:
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))  # e1 is full
+    assert dispatched(agent.submit(0.0, whole("r1", 80.0))) == [("r1", "e2")], "any engine keeps 80 s"
+    agent = two_paces()
+    agent.submit(0.0, *lax(1))
+    assert not dispatched(agent.submit(0.0, replace(whole("r1", 6.0), max_tokens=60))), (
+        "100 ms a token, and e2 takes 120"
+    )
+    assert dispatched(agent.finish(0.2, "l0")) == [("r1", "e1")]
+
+
+def test_the_pace_class_of_one_judged_by_its_last_token_follows_its_predicted_length() -> None:
+    agent = split_worker()
+    agent.submit(0.0, *strict(2), *lax(2))  # all places are taken, so that it waits for its tags
+    agent.submit(0.0, whole("r1", 12.0))
+    lanes = []
+    for tokens in (100.0, 130.0):  # 115 and 88 ms a token, at a cut of 100
+        agent.annotate(0.0, "r1", annotation(tokens, ttft_s=0.5, slo=Slo(4.0, 0.1, 12.0, whole=True)))
+        lanes += [entry.lane for entry in agent.state.queue.entries() if entry.request.id == "r1"]
+    assert lanes == [1, 0]
+
+
 @pytest.mark.parametrize("topology", [TopologyName.FCFS, TopologyName.EDF])
 def test_no_request_waits_longer_than_its_ttft_slo_for_a_quick_engine(topology: TopologyName) -> None:
     agent = two_paces()
-    agent.step(0.0, laid_out(MIXED, seq=2, topology=topology))
+    agent.step(0.0, decided(2, topology=topology))
     agent.submit(0.0, *lax(1))
     assert not dispatched(agent.submit(0.0, paced("s0", 0.08, ttft_s=2.0), *lax(1, first=1)))
     for name, step_s in (("e1", 0.05), ("e2", 0.12)):
@@ -377,7 +418,7 @@ def test_the_load_tells_the_step_of_the_quickest_engine_unless_one_is_idle() -> 
 def test_two_lanes_keep_their_own_slots_though_requests_come_one_by_one() -> None:
     agent = Scripted(replace(CONFIG, static_n_run=4), engine("e1"))
     hints = Hints(lane_gate_s=1.0, fast_slots=0.5)
-    agent.step(0.0, laid_out(MIXED, topology=TopologyName.TWO_LANE, hints=hints))
+    agent.step(0.0, decided(topology=TopologyName.TWO_LANE, hints=hints))
 
     def come(name: str, tokens: float) -> list[tuple[str, str]]:
         effects = agent.submit(0.0, request(name))
@@ -385,6 +426,6 @@ def test_two_lanes_keep_their_own_slots_though_requests_come_one_by_one() -> Non
 
     started = [come(f"slow{number}", 90.0) for number in range(3)] + [come(f"fast{number}", 5.0) for number in range(3)]
     assert running_of(agent) == ["fast0", "fast1", "slow0", "slow1"], started
-    assert {row.request_id: row.start_s for row in in_force(agent.agent.outlook())} == {"slow2": None, "fast2": None}
+    assert {row.request_id: row.start_s for row in in_force(agent.agent.queue_view())} == {"slow2": None, "fast2": None}
     assert dispatched(agent.finish(1.0, "fast0")) == [("fast2", "e1")]
     assert dispatched(agent.finish(1.0, "slow0")) == [("slow2", "e1")]

@@ -7,8 +7,8 @@ import pytest
 
 from hmas.contracts.request import Request, Tags, TaskType
 from hmas.worker.agent.config import LengthBiasConfig, WorkerConfig
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.length_bias import LengthBias, _Cell
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.estimates.length_bias import LengthBias, _Cell
 from tests.worker.builders import Scripted, annotation, engine, entry, request
 
 CONFIG = LengthBiasConfig()

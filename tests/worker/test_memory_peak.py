@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.worker.agent.memory_peak import MemoryPeak
+from hmas.worker.agent.engines.memory_peak import MemoryPeak
 
 SEQUENCES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 500)), max_size=12)
 

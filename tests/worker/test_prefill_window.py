@@ -4,9 +4,9 @@ import pytest
 
 from hmas.contracts.request import Slo
 from hmas.worker.agent.config import PrefillBacklogConfig, PrefillWindowConfig
-from hmas.worker.agent.entry import STEP_TOKENS, QueueEntry
-from hmas.worker.agent.prefill_backlog import PrefillBacklog
-from hmas.worker.agent.prefill_window import PrefillWindow
+from hmas.worker.agent.engines.prefill_backlog import PrefillBacklog
+from hmas.worker.agent.engines.prefill_window import PrefillWindow
+from hmas.worker.agent.entry.entry import STEP_TOKENS, QueueEntry
 from tests.worker.builders import annotation, entry, request
 
 CONFIG = PrefillWindowConfig()
@@ -107,3 +107,28 @@ def test_the_backlog_tells_how_late_first_tokens_come() -> None:
     stalled = granted(backlog, 2, 400, 2.0)
     backlog.remove(302.0, stalled, computed=True)
     assert backlog.wait_s == 2.0
+
+
+def running(first_s: float | None, done: int, left: int, *, pace_s: float = 0.25, whole: bool = False) -> QueueEntry:
+    made = entry(
+        1, request("r1", slo=Slo(4.0, pace_s, 99.0 if whole else None, whole=whole)), tokens=float(done + left)
+    )
+    made.first_token_s, made.output_tokens = first_s, done
+    return made
+
+
+def test_the_window_is_what_the_running_can_spare_beyond_a_bare_step() -> None:
+    window = PrefillWindow(PrefillWindowConfig(least_s=0.0625, most_s=2.0, given_up=0.5, kept_s=0.5, paced_s=0.125))
+    assert window.seconds(0.0, []) == 2.0
+    window.see_step(0.0, 0.25)
+    window.see_step(0.0, 0.0)
+    # due at 10 + 16 * 0.25 with the last of 17 tokens: 8 are left, of which each may take (14 - now) / 8
+    ahead, tight = running(10.0, 9, 8), running(10.0, 9, 8, pace_s=0.125)
+    assert window.seconds(8.0, [ahead]) == (14.0 - 8.0) / 8 - 0.25
+    assert window.seconds(8.25, []) == 0.5, "it is used for a while"
+    assert window.seconds(8.5, [running(None, 0, 8), running(10.0, 9, 8, whole=True)]) == 2.0
+    assert window.seconds(9.0, [ahead, tight]) == (14.0 - 9.0) / 8 - 0.25, "those with the tightest are given up"
+    assert window.seconds(11.5, [ahead]) == 0.0625
+    assert window.seconds(12.0, [ahead]) == 2.0, "one that cannot keep its pace has none to keep"
+    window.paced = True
+    assert window.seconds(12.0, [ahead]) == 0.125

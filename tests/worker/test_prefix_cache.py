@@ -1,7 +1,10 @@
 """What a worker remembers of its engines' prefix caches, and which engine it chooses by that."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
+
+import pytest
 
 from hmas.contracts.execution import Ended
 from hmas.contracts.job import PrefixChain
@@ -10,7 +13,8 @@ from hmas.contracts.request import Request
 from hmas.contracts.worker import EngineWentDown, KvCacheCounted
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import PrefixCacheConfig
-from hmas.worker.agent.prefix_cache import CachePromise, PrefixCache
+from hmas.worker.agent.engines.prefix_cache import PrefixCache
+from hmas.worker.agent.entry.expected_cached import ExpectedCached
 from tests.worker.builders import Scripted, dispatched, engine, request
 
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=4)
@@ -56,6 +60,15 @@ def test_what_runs_is_not_displaced() -> None:
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 0]
 
 
+def test_a_prompt_that_is_larger_than_the_memory_is_held_while_it_runs() -> None:
+    cache = _cache()
+    cache.hold(_chain(1, 2, 3), 1500)
+    assert cache.held(_chain(1, 2, 3)) == 3000
+    cache.release(_chain(1, 2, 3))
+    cache.expect(_chain(9), 1500)
+    assert cache.held(_chain(1, 2, 3)) == 1500
+
+
 def test_a_prompt_may_be_displaced_in_part() -> None:
     cache = _cache()
     for chain in (_chain(1, 2), _chain(3)):
@@ -73,14 +86,14 @@ def test_counted_tokens_make_ends_true_and_answers_are_found_by_the_next_prompt(
     assert cache.held(_chain(1, 9)) == 750 // 16 * 16  # between what was counted, by the bytes
 
 
-def test_answers_that_prompts_do_not_repeat_are_not_promised_for_long() -> None:
+def test_answers_that_prompts_do_not_repeat_are_not_expected_for_long() -> None:
     cache = _cache()
     for i in range(12):
         first, second = _chain(3 * i + 1), _chain(3 * i + 1, 3 * i + 2)
         cache.hold(first, 0)
         cache.ended(first, prompt_tokens=1000, output_tokens=401, capacity_tokens=0)
-        cache.learn(cache.promise(second, 0), 1000)
-    assert cache.promise(second, 0).tokens == 1000
+        cache.learn(cache.expect(second, 0), 1000)
+    assert cache.expect(second, 0).tokens == 1000
     assert cache.trust > 0.7
 
 
@@ -90,9 +103,9 @@ def test_a_beginning_that_is_gone_soon_after_its_use_means_that_the_cache_was_re
     for chain in chains:
         cache.hold(chain, 0)
         cache.release(chain)
-    promise = cache.promise(chains[6], 0)
+    expected = cache.expect(chains[6], 0)
     cache.hold(chains[6], 0)
-    cache.learn(promise, 0)
+    cache.learn(expected, 0)
     assert [cache.held(chain) for chain in chains] == [0] * 6 + [2000, 0]
 
 
@@ -102,9 +115,9 @@ def test_a_missing_end_proves_that_what_is_older_is_gone() -> None:
     for chain in chains:
         cache.hold(chain, 0)
         cache.release(chain)
-    promise = cache.promise(chains[1], 0)
+    expected = cache.expect(chains[1], 0)
     cache.hold(chains[1], 0)
-    cache.learn(promise, 0)  # used long ago
+    cache.learn(expected, 0)  # used long ago
     assert [cache.held(chain) for chain in chains] == [0] + [2000] * 7
 
 
@@ -119,13 +132,13 @@ def test_nodes_are_bounded() -> None:
 
 def test_trust_follows_what_the_engine_reports() -> None:
     cache = _cache()
-    cache.learn(CachePromise(), 0)  # nothing was promised
+    cache.learn(ExpectedCached(), 0)  # nothing was expected
     assert cache.trust == 1.0
     for _ in range(100):
-        cache.learn(CachePromise(1000), 0)
+        cache.learn(ExpectedCached(1000), 0)
     assert cache.trust < 0.01
     for _ in range(100):
-        cache.learn(CachePromise(1000), 1200)
+        cache.learn(ExpectedCached(1000), 1200)
     assert cache.trust > 0.99
 
 
@@ -196,7 +209,7 @@ def test_a_suspected_engine_comes_last_whatever_it_holds() -> None:
     _placed(agent, _asking("a", 1, 2, 3))
     _finish(agent, "a")
     agent.state.fleet["e1"].suspect(0.0)
-    agent.state.fleet["e1"].held_until_s = 0.0
+    agent.state.fleet["e1"].life.held_until_s = 0.0
     assert _placed(agent, _asking("b", 1, 2, 3, 4)) == "e2"
 
 
@@ -227,14 +240,14 @@ def test_what_the_engine_removed_is_gone_those_used_longest_ago_first() -> None:
 def test_what_the_engine_did_not_remove_stays() -> None:
     """An engine has its count of what is there: the worker's own idea of the room for prompts does not matter."""
     cache = _counted(4_100, _chain(1, 2), _chain(3, 4))
-    cache.promise(_chain(9), 4_100, growth=2_000)
+    cache.expect(_chain(9), 4_100, growth=2_000)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [2000, 2000]
 
 
-def test_what_granted_prompts_will_displace_is_not_promised_to_the_next() -> None:
+def test_what_granted_prompts_will_displace_is_not_expected_for_the_next() -> None:
     cache = _counted(4_000, _chain(1, 2), _chain(3, 4))
     cache.hold(_chain(5), 4_000)  # 1,000 tokens that the engine has not computed yet
-    assert cache.promise(_chain(1, 2), 4_000).tokens == 990 // 10 * 10
+    assert cache.expect(_chain(1, 2), 4_000).tokens == 990 // 10 * 10
     cache.counted(300, 0, 100)
     cache.counted(400, 100, 0)  # as expected: nothing more goes
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [990 // 10 * 10, 2000]
@@ -244,7 +257,7 @@ def test_no_more_is_held_than_the_engine_has() -> None:
     """Others have used the engine meanwhile, or a last block was not full."""
     cache = _counted(10_000, _chain(1, 2), _chain(3, 4))
     cache.counted(300, 0, 0)
-    cache.promise(_chain(9), 10_000)
+    cache.expect(_chain(9), 10_000)
     assert [cache.held(_chain(1, 2)), cache.held(_chain(3, 4))] == [1000, 2000]
 
 
@@ -277,3 +290,95 @@ def test_the_agent_takes_over_counts_and_clears() -> None:
     worker.step(0.2, KvCacheCounted(engine=name, blocks=0, cleared=True))
     worker.step(0.2, KvCacheCounted(engine="gone", blocks=1))
     assert cache.held(_chain(1, 2)) == 0
+
+
+class Plain:
+    """The parts of a cache by their last use, oldest first: `room` tokens, beyond which the oldest give way."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.parts: dict[tuple[str, int], list[int]] = {}  # what each has, and what is left of it
+
+    def use(self, number: int, running: int | None) -> None:
+        for part in (("answer", number), ("prompt", number)):
+            if part in self.parts:
+                self.parts[part] = self.parts.pop(part)
+        over = sum(left for _, left in self.parts.values()) - self.room
+        for part in [part for part in self.parts if part != ("prompt", running)]:
+            taken = min(max(0, over), self.parts[part][1])
+            self.parts[part][1] -= taken
+            over -= taken
+            if self.parts[part][1] == 0 < taken:
+                del self.parts[part]
+
+    def found(self, number: int) -> int:
+        whole, left = self.parts.get(("prompt", number), (0, 0))
+        return left + (self.parts.get(("answer", number), (0, 0))[1] if left == whole > 0 else 0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_what_was_used_longest_ago_just_as_much_is_displaced_as_there_is_no_room_for(seed: int) -> None:
+    rng, room = Random(seed), 5000
+    cache, plain = _cache(smoothing=0.0), Plain(room)
+    for _ in range(150):
+        number = rng.randrange(1, 9)
+        chain = _chain(number)
+        cache.hold(chain, room)
+        part = plain.parts.setdefault(("prompt", number), [TOKENS, TOKENS])
+        part[1] = part[0]
+        plain.use(number, number)
+        if rng.random() < 0.6:
+            prompt, answer = part[0], rng.randrange(0, 900)
+            if part[0] == TOKENS:  # its tokens have not been counted yet
+                prompt = rng.randrange(300, 1500)
+            cache.ended(chain, prompt, answer + 1, room)
+            part[:] = [prompt, prompt]
+            plain.parts["answer", number] = [answer, answer]
+            plain.use(number, number)
+        cache.release(chain)
+        held = [cache.held(_chain(each, 99)) for each in range(1, 9)]
+        assert held == pytest.approx([plain.found(each) for each in range(1, 9)], abs=1.0)
+
+
+def test_what_was_granted_is_on_its_way_into_the_engines_cache_as_long_as_any_of_it_runs() -> None:
+    cache, first, second = _cache(spare_blocks=0), _chain(1), _chain(2)
+    cache.block = 16
+    cache.counted(0, 0, 0)
+    for chain in (first, second):
+        cache.hold(chain, 10_000)
+    cache.release(first)
+    cache.expect(second, 10_000)
+    assert [cache.held(first), cache.held(second)] == [992, 992]
+    cache.release(second)
+    cache.expect(second, 10_000)
+    assert [cache.held(first), cache.held(second)] == [0, 0], "the engine said that it stored none of it"
+
+
+def test_an_answer_that_a_prompt_has_repeated_is_not_found_a_second_time() -> None:
+    cache = _cache()
+    cache.block = 16
+    cache.hold(_chain(1), 0)
+    cache.ended(_chain(1), prompt_tokens=1000, output_tokens=101, capacity_tokens=0)
+    assert cache.held(_chain(1, 9)) == 1100 // 16 * 16
+    cache.hold(_chain(1, 2), 0)
+    assert cache.held(_chain(1, 9)) == 1000 // 16 * 16
+
+
+def test_how_many_tokens_an_estimated_one_is_true_for_is_learnt() -> None:
+    cache = _cache()
+    for node in range(1, 200):
+        cache.hold(_chain(node), 0)
+        cache.ended(_chain(node), prompt_tokens=2 * TOKENS, output_tokens=1, capacity_tokens=0)
+    cache.hold(_chain(500), 0)
+    assert abs(cache.held(_chain(500, 501)) - 2 * TOKENS) <= 20
+
+
+def test_prompts_have_less_room_once_what_was_expected_was_not_there() -> None:
+    cache = _cache(room_gain=0.25)
+    chains = [_chain(node) for node in range(1, 9)]
+    for chain in chains:
+        cache.hold(chain, 0)
+        cache.release(chain)
+    cache.learn(cache.expect(chains[1], 0), 0)  # used long ago
+    cache.expect(_chain(99), 4000)
+    assert sum(cache.held(chain) for chain in chains) == 3000

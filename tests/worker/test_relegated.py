@@ -1,6 +1,8 @@
 """The claim of relegated work on service."""
 
-from hmas.worker.agent.relegated import Relegated, RelegatedConfig
+import pytest
+
+from hmas.worker.agent.order.relegated import Relegated, RelegatedConfig
 from tests.worker.builders import entry, request
 
 CONFIG = RelegatedConfig()
@@ -61,3 +63,50 @@ def test_one_that_comes_and_goes_leaves_nothing_behind() -> None:
         relegated.remove(other)
     assert len(relegated) == len(list(relegated)) == 1
     assert len(relegated._items) < 100
+
+
+def test_the_oldest_relegated_request_earns_its_turn() -> None:
+    config = RelegatedConfig(share=0.25, growth_per_s=0.125, most_share=0.75)
+    relegated = Relegated(config)
+    assert relegated.claimant() is None
+    younger, oldest = entry(1, request("b", arrival_s=12.0)), entry(2, request("a", arrival_s=10.0))
+    relegated.add(younger, 1.0)
+    relegated.add(oldest, 4.0)
+    assert relegated.oldest() is oldest
+    relegated.earn(12.0, 4.0)  # a share of 0.25 + 2 * 0.125
+    assert relegated._credit == 2.0
+    assert relegated.claimant() is None
+    relegated.earn(9.0, 1.0)  # a clock that fell makes no negative age
+    assert relegated._credit == 2.25
+    relegated.earn(30.0, 1.0)  # at most 0.75
+    assert relegated.claimant() is None
+    relegated.earn(14.0, 1.0 + 1.0 / 3.0)  # 0.75 of it: exactly its work
+    assert relegated._credit == pytest.approx(4.0)
+    relegated._credit = 4.0
+    assert relegated.claimant() is oldest
+    assert oldest.has_turn
+    assert relegated.remove(oldest) == 4.0
+    assert not oldest.has_turn
+    relegated.spend(3.0)
+    assert relegated._credit == 1.0
+    assert relegated.claimant() is younger
+    relegated.spend(3.0)
+    assert relegated._credit == 0.0
+    assert relegated.claimant() is None
+    relegated.earn(12.0, 8.0)
+    relegated.remove(younger)
+    assert relegated.claimant() is None
+    assert relegated._credit == 0.0, "credit does not outlive those that it is owed to"
+
+
+def test_relegated_requests_that_left_are_shed() -> None:
+    relegated = Relegated(RelegatedConfig())
+    made = [entry(i, request(f"r{i}", arrival_s=float(-i))) for i in range(1, 201)]
+    for each in made:
+        relegated.add(each, 1.0)
+        relegated.add(each, 1.0)  # twice is once
+    for each in made[10:]:
+        relegated.remove(each)
+        assert len(relegated._items) <= 2 * len(relegated) + 64
+    assert relegated.oldest() is made[9]
+    assert [each.seq for each in relegated] == list(range(1, 11))

@@ -9,21 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.contracts.request import Slo
-from hmas.worker.agent.entry import EntryState, QueueEntry
-from hmas.worker.agent.queue import RequestQueue
-from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.topologies.priority import PriorityConfig
+from hmas.contracts.engine_kind import EngineKind
+from hmas.contracts.request import Cost, KindCost, Slo
+from hmas.worker.agent.engines.service_view import EngineOccupancy, ServiceView
+from hmas.worker.agent.entry.entry import EntryState, QueueEntry
+from hmas.worker.agent.order.queue import RequestQueue
 from tests.conftest import examples
 from tests.worker.builders import annotation, entry, request
 
 KEYS: dict[TopologyName, Callable[[QueueEntry], float]] = {
     TopologyName.FCFS: lambda e: e.request.arrival_s,
     TopologyName.EDF: lambda e: e.deadline_s,
-    TopologyName.LLF: lambda e: e.deadline_s - e.total_s,
     TopologyName.SJF: lambda e: e.total_s,
-    TopologyName.SRTF: lambda e: e.prefill_s + e.tpot_s * e.predicted_tokens,
-    TopologyName.PRIORITY: lambda e: e.request.priority * PriorityConfig().ageing_s + e.request.arrival_s,
 }
 picks = st.integers(0, 10_000)
 hints = st.builds(
@@ -50,9 +47,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.running: dict[str, QueueEntry] = {}
         self.seq = 0
 
-    @initialize(seed=st.integers(0, 100), first=hints)
-    def build(self, seed: int, first: Hints) -> None:
-        self.queue = RequestQueue(40, 1_000_000, Random(seed))
+    @initialize(first=hints)
+    def build(self, first: Hints) -> None:
+        self.queue = RequestQueue(40, 1_000_000)
         if self.start is not None:
             self.queue.switch(self.start, first)
 
@@ -231,7 +228,7 @@ def drain(queue: RequestQueue) -> list[str]:
 
 def filled(seed: int, count: int) -> RequestQueue:
     rng = Random(seed)
-    queue = RequestQueue(10_000, 10**9, Random(seed))
+    queue = RequestQueue(10_000, 10**9)
     for seq in range(count):
         made = request(
             f"r{seq}", tenant=rng.choice("abcde"), flow=rng.choice("xy"), prompt_tokens=rng.randint(1, 4000),
@@ -245,13 +242,12 @@ def filled(seed: int, count: int) -> RequestQueue:
 def test_after_a_switch_the_order_is_as_if_freshly_built(name: TopologyName) -> None:
     """Whatever was in force before, and although part of the queue was dispatched under it."""
     switched, plain = filled(5, 300), filled(5, 300)
-    switched.switch(TopologyName.CFS, Hints())
+    switched.switch(TopologyName.WFQ, Hints())
     switched.switch(TopologyName.SJF, Hints())
     taken = {switched.take().request.id for _ in range(50)}
     for each in plain.queued():
         if each.request.id in taken:
             plain.remove(each)
-    switched.rng, plain.rng = Random(9), Random(9)
     switched.switch(name, Hints(quantum_tokens=700))
     plain.switch(TopologyName.EDF, Hints())
     plain.switch(name, Hints(quantum_tokens=700))
@@ -267,7 +263,7 @@ def test_repeating_a_decision_keeps_the_order_and_its_accounts() -> None:
 
 
 def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
-    queue = RequestQueue(10, 1000, Random(0))
+    queue = RequestQueue(10, 1000)
     large = entry(1, request("large", prompt_tokens=5000))
     assert queue.refusal(large) is None
     queue.add(large)
@@ -277,7 +273,7 @@ def test_token_bound_refuses_but_an_empty_queue_takes_any_size() -> None:
 
 
 def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
-    queue = RequestQueue(100, 10**9, Random(0))
+    queue = RequestQueue(100, 10**9)
     queue.switch(TopologyName.SJF, Hints())
     long = entry(0, request("long"), tokens=5000.0)
     queued(queue, long)
@@ -290,7 +286,7 @@ def test_overtaken_counts_later_arrivals_dispatched_earlier() -> None:
 @pytest.mark.parametrize("parked", [False, True])
 def test_what_one_order_gave_up_is_not_given_up_under_the_next(parked: bool) -> None:
     """Whether it waits in the order during the switch, or is parked and comes back after it."""
-    queue = RequestQueue(100, 10**9, Random(0))
+    queue = RequestQueue(100, 10**9)
     queue.switch(TopologyName.MAX_ON_TIME, Hints())
     entries = [entry(seq, request(f"r{seq}")) for seq in range(20)]
     for each in entries:
@@ -305,3 +301,65 @@ def test_what_one_order_gave_up_is_not_given_up_under_the_next(parked: bool) -> 
     if parked:
         queue.wake(given_up[0])
     assert not any(each.relegated for each in entries)
+
+
+def test_overtaken_counts_none_of_those_that_waited_before() -> None:
+    queue = filled(0, 0)
+    queue.switch(TopologyName.SJF, Hints())
+    for seq in range(3):
+        queued(queue, entry(seq, request(f"before{seq}")))
+    long = entry(3, request("long"), tokens=5000.0)
+    queued(queue, long)
+    for seq in range(4, 9):
+        queued(queue, entry(seq, request(f"after{seq}")))
+    assert drain(queue)[-1] == "long"
+    assert long.overtaken == 5
+
+
+def test_other_hints_make_another_order_of_the_same_topology() -> None:
+    queue = filled(0, 0)
+    assert queue.switch(TopologyName.TWO_LANE, Hints(fast_weight=0.5))
+    switches = queue.switches
+    assert queue.switch(TopologyName.TWO_LANE, Hints(fast_weight=0.75))
+    assert queue.switches == switches, "the topology is the same"
+    assert not queue.switch(TopologyName.TWO_LANE, Hints(fast_weight=0.75))
+    assert queue.switch(TopologyName.SJF, Hints(fast_weight=0.75))
+    assert queue.switches == switches + 1
+
+
+@pytest.mark.parametrize("name", TopologyName)
+def test_a_lane_counts_those_that_are_in_its_order(name: TopologyName) -> None:
+    queue = filled(3, 0)
+    queue.switch(name, Hints())
+    entries = [entry(seq, request(f"r{seq}")) for seq in range(4)]
+    for each in entries:
+        queued(queue, each)
+    queue.remove(entries[1])
+    queue.park(entries[2])
+    assert queue.waiting_in(0) == 2
+    queue.take()
+    assert queue.waiting_in(0) == 1
+    queue.wake(entries[2])
+    assert queue.waiting_in(0) == 2
+
+
+def test_what_is_queued_is_ordered_by_its_times_on_the_kinds_that_are_up() -> None:
+    queue = filled(3, 0)
+    queue.switch(TopologyName.SJF, Hints())
+    fast, slow = EngineKind(hardware="H100"), EngineKind(hardware="A100")
+    times = {"a": (1.0, 5.0), "b": (3.0, 2.0), "parked": (0.5, 9.0)}
+    for seq, (name, (on_fast, on_slow)) in enumerate(times.items()):
+        made = entry(seq, request(name))
+        costs = (KindCost(fast, Cost(on_fast, 0.0)), KindCost(slow, Cost(on_slow, 0.0)))
+        queued(queue, made)
+        queue.annotate(made, annotation(costs=costs))
+    parked = queue.get("parked")
+    assert parked is not None
+    queue.park(parked)
+    for kinds, first in (((fast,), "a"), ((slow,), "b"), ((fast,), "a")):
+        queue.price_for(kinds)
+        head = queue.peek()
+        assert head is not None
+        assert head.request.id == first
+    queue.wake(parked)
+    assert drain(queue) == ["parked", "a", "b"]

@@ -1,12 +1,12 @@
 """What a worker would have granted: recorded beside what really runs, by the agent that would schedule."""
 
-from random import Random
-
+from hmas.contracts.control import TopologyName
 from hmas.contracts.execution import Adopt, Ended, FirstToken
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import CycleTicked, EngineWentUp, FromGateway, GatewayConnected
+from hmas.contracts.worker import CycleTicked, EngineWentUp, FromGateway, GatewayConnected, KvCacheCounted
 from hmas.worker.agent import WorkerConfig
 from hmas.worker.agent.shadow import ShadowWorker, WouldGrant
+from tests.builders.control import topology_received
 from tests.worker.builders import engine, request, sampled
 
 
@@ -15,17 +15,17 @@ class Observed:
 
     def __init__(self, sequences: int) -> None:
         config = WorkerConfig(worker="w1", incarnation="i", address="a:1", pool="m", prefill_window_s=10.0)
-        self.shadow = ShadowWorker(config, Random(1))
+        self.shadow = ShadowWorker(config)
         for event in (GatewayConnected("g1"), EngineWentUp(engine("e1", max_num_seqs=sequences)), sampled("e1")):
             self.shadow.step(0.0, event)
         for at_s in (5.0, 5.1):  # what really runs there does not take its room
             self.shadow.step(at_s, sampled("e1", running=7))
 
-    def begin(self, now_s: float, *names: str) -> list[tuple[str, float]]:
+    def begin(self, now_s: float, *names: str, prompt_tokens: int = 100) -> list[tuple[str, float]]:
         would: list[WouldGrant] = []
         for name in names:
-            adopt = Adopt(request=request(name), attempt=1, annotation=None, engine="e1", grant=0, output_tokens=0,
-                          granted_s=now_s, first_token_s=None)  # fmt: skip
+            adopt = Adopt(request=request(name, prompt_tokens=prompt_tokens), attempt=1, annotation=None, engine="e1",
+                          grant=0, output_tokens=0, granted_s=now_s, first_token_s=None)  # fmt: skip
             would += self.shadow.step(now_s, FromGateway("g1", adopt))
         return shown(would)
 
@@ -64,3 +64,25 @@ def test_each_request_is_recorded_once_and_forgotten() -> None:
     observed.end(7.0, "r1")
     assert not observed.shadow._flights
     assert observed.begin(8.0, "r2") == [("r2", 0.0)]
+
+
+def test_what_waits_does_not_hold_up_the_end_of_what_came_later_and_was_granted() -> None:
+    observed = Observed(sequences=1)
+    observed.shadow.step(6.0, topology_received(TopologyName.SJF))
+    assert observed.begin(6.0, "first") == [("first", 0.0)]
+    assert observed.begin(6.1, "long", prompt_tokens=4000) == []
+    assert observed.begin(6.2, "short") == []
+    assert observed.end(7.0, "first") == [("short", 0.8)]
+    assert observed.end(7.5, "short") == []  # it really took 1.3 s, and would have begun at 7
+    assert observed.cycle(8.2) == []
+    assert observed.cycle(8.35) == [("long", 2.25)]
+
+
+def test_what_real_requests_leave_in_a_cache_is_not_told_of_those_that_would_run() -> None:
+    observed = Observed(sequences=1)
+    prefix = observed.shadow._agent._state.fleet["e1"].prefix
+    observed.shadow.step(5.2, KvCacheCounted(engine="e1", blocks=900, stored=30, removed=20))
+    assert prefix._cached is None
+    prefix._tokens = 64.0
+    observed.shadow.step(5.3, KvCacheCounted(engine="e1", blocks=0, cleared=True))  # which no request did
+    assert (prefix._cached, prefix._tokens) == (None, 0.0)

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from hmas.worker.agent.step_target import StepBase, worthy_slo_s
+from hmas.worker.agent.engines.step_target import StepBase, worthy_slo_s
 
 BASE_S = 0.04
 

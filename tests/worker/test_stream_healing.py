@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import structlog.testing
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import (
     Adopt,
     Annotate,
@@ -27,31 +28,32 @@ from hmas.contracts.execution import (
     Stop,
     Submit,
     Synced,
-    Timeline,
     Withdraw,
 )
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
-from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.request import Annotation, Cost, KindCost, Slo, Tags, TagSource, TaskType
 from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.runtime.frames import FrameConnection, connect
 from hmas.runtime.security import OPEN, MeshSecurity
 from hmas.wire.handshake import MeshSecret
 from hmas.wire.v1 import execution_pb2 as pb
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
+from tests.builders.registry import worker_heartbeat
+from tests.builders.requests import client_request, timeline
 from tests.certificates import issuer
 
-SOON_S = 10.0  # how long a test waits for what must happen
+SOON_S = 60.0  # how long a test waits for what must happen
 GATEWAY_CLOCK_S, WORKER_CLOCK_S = 1000.0, 64.0  # the two hosts' clocks differ
 
-REQUEST = Request(
-    id="r", model="m", tenant="t", flow="f", prompt_tokens=7, max_tokens=None, stream=True, slo=Slo(1.0, 0.25),
-    slo_stated=True, priority=-3, weight=2.0, importance=0.5, arrival_s=GATEWAY_CLOCK_S - 2.0,
+REQUEST = client_request(
+    "r", tenant="t", flow="f", prompt_tokens=7, slo=Slo(1.0, 0.25), priority=-3, weight=2.0, importance=0.5,
+    arrival_s=GATEWAY_CLOCK_S - 2.0,
 )  # fmt: skip
 ANNOTATION = Annotation(
     Tags(task=TaskType.QA, slo=Slo(1.0, 0.5, 9.0, True), output_tokens=8.0, output_tokens_p90=9.0, confidence=0.5,
          source=TagSource.PRIOR, version="1"),
-    Cost(0.5, 0.25),
+    (KindCost(EngineKind("", "A100"), Cost(0.5, 0.25)),),
 )  # fmt: skip
 ADOPT = Adopt(
     request=REQUEST, attempt=1, annotation=ANNOTATION, engine="e", grant=4, output_tokens=5,
@@ -65,8 +67,7 @@ FROM_GATEWAY = (
 )  # fmt: skip
 FROM_WORKER = (
     Grant(request_id="r", attempt=1, grant=4, engine="e", urgency=0.5, pace_s=None, priority=-1,
-          timeline=Timeline(engine="e", topology="fcfs", queued_s=0.5, queue_length=1, overtaken=0, switches=0,
-                            upper_output_tokens=9.0, relegated=False)),
+          timeline=timeline(engine="e", topology="fcfs", queued_s=0.5, queue_length=1, upper_output_tokens=9.0)),
     Stop("r", 4, "why"),
     Refusal(request_id="r", attempt=1, outcome=Outcome.NO_ENGINE, message="no"),
     Load(queued=1, queued_tokens=2, running=3, backlog_s=0.5, draining=True, shares=(EngineShare("e", 2),)),
@@ -134,11 +135,9 @@ class Pair:
             self.server.open(self.worker)
 
     def heartbeat(self, **changes: Any) -> WorkerHeartbeat:
-        heartbeat = WorkerHeartbeat(
-            worker="w", incarnation=self.incarnation, address=self.address, wire_version=WIRE_VERSION, pool="m",
-            aliases=(), engines=(), queued=0, queued_tokens=0, running=0, max_queued=9, max_queued_tokens=9,
-            backlog_s=0.0, draining=False,
-        )  # fmt: skip
+        heartbeat = worker_heartbeat(
+            "w", incarnation=self.incarnation, address=self.address, max_queued=9, max_queued_tokens=9
+        )
         return replace(heartbeat, **changes)
 
     def start_gateway(self, incarnation: str = "a", told: Told | None = None, **config: Any) -> WorkerStreams:

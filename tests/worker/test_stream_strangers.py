@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import structlog.testing
 
 from hmas.contracts.execution import Synced
 from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
-from hmas.gateway.streams import StreamConfig, WorkerStreams
+from hmas.gateway.streams import StreamConfig
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.frames import FrameConnection, FrameListener, connect
 from hmas.runtime.security import OPEN, MeshSecurity
@@ -31,6 +31,28 @@ async def guarded() -> AsyncIterator[Pair]:
     await pair.start_worker(hello_s=0.3, max_strangers=8)
     yield pair
     await pair.close()
+
+
+@pytest.fixture
+def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None]]:
+    """Waits until a gateway has tried five times more to reach a worker."""
+    made, more = 0, asyncio.Event()
+
+    async def counted(*to: Any) -> FrameConnection:
+        nonlocal made
+        made += 1
+        more.set()
+        return await connect(*to)
+
+    async def five_more() -> None:
+        wanted = made + 5
+        async with asyncio.timeout(SOON_S):
+            while made < wanted:
+                more.clear()
+                await more.wait()
+
+    monkeypatch.setattr("hmas.gateway.streams.connect", counted)
+    return five_more
 
 
 class Stranger(Told):
@@ -62,13 +84,13 @@ def hello(nonce: bytes = b"n" * 16) -> pb.Hello:
 
 @pytest.mark.parametrize(("worker", "gateway"), [(OURS, THEIRS), (OURS, OPEN), (OPEN, OURS)])
 async def test_only_one_secret_opens_a_stream_and_both_sides_say_so_once(
-    worker: MeshSecurity, gateway: MeshSecurity
+    worker: MeshSecurity, gateway: MeshSecurity, attempts: Callable[[], Awaitable[None]]
 ) -> None:
     pair = Pair(False, worker, gateway)
     await pair.start_worker()
     with structlog.testing.capture_logs() as logs:
         pair.start_gateway(backoff_s=0.01, max_backoff_s=0.01)
-        await asyncio.sleep(0.5)  # many attempts
+        await attempts()
     told = [entry["reason"] for entry in logs if entry["event"] == "worker_refused"]
     assert len(told) == 1
     assert "HMAS_MESH_SECRET_FILE" in told[0]
@@ -140,7 +162,9 @@ async def test_a_heartbeat_alone_earns_no_message(guarded: Pair) -> None:
 
 
 @pytest.mark.parametrize("fault", ["another CA", "another service", "expired", "none"])
-async def test_a_wrong_certificate_opens_no_stream(tmp_path: Path, fault: str) -> None:
+async def test_a_wrong_certificate_opens_no_stream(
+    tmp_path: Path, fault: str, attempts: Callable[[], Awaitable[None]]
+) -> None:
     """Both have the secret."""
     ours = issuer(tmp_path / "ours")
     gateway = {
@@ -159,7 +183,7 @@ async def test_a_wrong_certificate_opens_no_stream(tmp_path: Path, fault: str) -
     await pair.start_worker()
     with structlog.testing.capture_logs() as logs:
         pair.start_gateway(backoff_s=0.01, max_backoff_s=0.01)
-        await asyncio.sleep(0.7)
+        await attempts()
     assert pair.gateway.events == pair.worker.events == []
     told = [entry["reason"] for entry in logs if entry["event"] == "worker_not_reached"]
     if fault == "another service":
@@ -170,7 +194,9 @@ async def test_a_wrong_certificate_opens_no_stream(tmp_path: Path, fault: str) -
     await pair.close()
 
 
-async def test_a_worker_with_a_wrong_certificate_gets_nothing_and_the_gateway_says_why(tmp_path: Path) -> None:
+async def test_a_worker_with_a_wrong_certificate_gets_nothing_and_the_gateway_says_why(
+    tmp_path: Path, attempts: Callable[[], Awaitable[None]]
+) -> None:
     ours = issuer(tmp_path / "ours")
     for wrong, reason in (
         (issuer(tmp_path / "theirs").security("worker"), "(?i)verify failed|self-signed|issuer"),
@@ -180,7 +206,7 @@ async def test_a_worker_with_a_wrong_certificate_gets_nothing_and_the_gateway_sa
         await pair.start_worker()
         with structlog.testing.capture_logs() as logs:
             pair.start_gateway(backoff_s=0.01, max_backoff_s=0.01)
-            await asyncio.sleep(0.5)
+            await attempts()
         (told,) = [entry for entry in logs if entry["event"] == "worker_not_reached"]
         assert re.search(reason, told["reason"]), told
         assert pair.gateway.events == pair.worker.events == []
@@ -197,11 +223,13 @@ async def test_no_port_is_opened_to_the_network_without_secret_or_certificate(tm
         await streams.close()
 
 
-async def test_a_worker_that_cannot_be_reached_is_told_once(guarded: Pair) -> None:
+async def test_a_worker_that_cannot_be_reached_is_told_once(
+    guarded: Pair, attempts: Callable[[], Awaitable[None]]
+) -> None:
     await guarded.server.close()
     with structlog.testing.capture_logs() as logs:
         guarded.start_gateway(backoff_s=0.01, max_backoff_s=0.01)
-        await asyncio.sleep(0.5)
+        await attempts()
     assert [entry["event"] for entry in logs] == ["worker_not_reached"]
 
 
@@ -222,10 +250,13 @@ async def test_a_flood_of_workers_is_bounded_and_connected_ones_stay(guarded: Pa
 
 async def test_a_worker_that_was_met_is_looked_for_longer_than_a_stranger(guarded: Pair) -> None:
     streams = guarded.start_gateway(forget_stranger_s=0.2, forget_after_s=300.0)
-    assert isinstance(streams, WorkerStreams)
     await guarded.gateway.times(1, "w", True)
     await guarded.server.close()
     await guarded.gateway.times(1, "w", False)
-    await asyncio.sleep(0.6)
-    assert "w" in streams._streams
+    with structlog.testing.capture_logs() as logs:
+        streams.ensure(guarded.heartbeat(worker="forged", address="127.0.0.1:1"))
+        async with asyncio.timeout(SOON_S):
+            while not (forgotten := [entry["worker"] for entry in logs if entry["event"] == "worker_forgotten"]):
+                await asyncio.sleep(0.01)
+    assert forgotten == ["forged"]  # which came later
     assert StreamConfig().forget_stranger_s == 10.0

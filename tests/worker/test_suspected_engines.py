@@ -1,5 +1,6 @@
 """An engine that left a run without a token: it is suspected, comes last, and is on trial until it gives a token."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -7,7 +8,12 @@ import pytest
 from hmas.contracts.execution import EngineShare, Load
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import CycleTicked, EngineSuspected, EngineWentDown, HeartbeatDue, PublishTelemetry
-from hmas.worker.agent.config import EngineStateConfig, WorkerConfig
+from hmas.worker.agent.config import (
+    EngineStateConfig,
+    WorkerConfig,
+)
+from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.engines.life import EngineLife, LifeState
 from tests.worker.builders import Scripted, dispatched, engine, loads, refused, request, sampled, stopped
 
 CONFIG = WorkerConfig(worker="w", incarnation="w-1", address="h:1", pool="m", prefill_window_s=10.0)
@@ -87,7 +93,7 @@ def test_each_further_stall_doubles_the_pause_up_to_a_bound() -> None:
         assert dispatched(agent.submit(now_s, request(name))) == [(name, "e1")]
         now_s += 30.0
         assert refused(stall(agent, now_s, name))[0].outcome is Outcome.ENGINE_ERROR
-        pauses.append(agent.state.fleet["e1"].held_until_s - now_s)
+        pauses.append(agent.state.fleet["e1"].life.held_until_s - now_s)
         now_s += pauses[-1]
     assert pauses == [5.0, 10.0, 20.0, 30.0, 30.0, 30.0]
 
@@ -97,7 +103,7 @@ def test_runs_that_stall_at_once_are_one_stall() -> None:
     agent.submit(0.0, *(request(f"r{i}") for i in range(5)))
     for i in range(5):
         stall(agent, 30.0, f"r{i}")
-    assert agent.state.fleet["e1"].held_until_s == 30.0 + PAUSE_S
+    assert agent.state.fleet["e1"].life.held_until_s == 30.0 + PAUSE_S
 
 
 def test_an_engine_that_stands_still_gives_back_what_has_no_token() -> None:
@@ -173,3 +179,52 @@ def test_telemetry_says_which_engine_is_suspected() -> None:
     stall(agent, 30.0, "r1")
     (report,) = [e.telemetry for e in agent.step(31.0, CycleTicked()) if isinstance(e, PublishTelemetry)]
     assert [(e.engine, e.suspected) for e in report.engines] == [("e1", True), ("e2", False)]
+
+
+def test_a_suspected_engine_pauses_longer_each_time_until_it_gives_a_token() -> None:
+    life = EngineLife(EngineStateConfig(suspect_pause_s=5.0, max_suspect_pause_s=15.0))
+    life.come_up(1.0)
+    life.see(0.5)
+    assert not life.seen, "a sample of before it came up says nothing"
+    life.see(1.0)
+    assert life.state is LifeState.UP
+    held = []
+    for now_s in (10.0, 12.0, 15.0, 25.0, 39.0, 40.0):
+        life.suspect(now_s)
+        held.append(life.held_until_s)
+    assert held == [15.0, 15.0, 25.0, 40.0, 40.0, 55.0]
+    assert (life.state, life.suspected, life.serves) == (LifeState.SUSPECTED, True, True)
+    life.go_down()
+    life.come_up(50.0)
+    life.see(50.0)
+    assert (life.state, life.starts, life.suspected) == (LifeState.SUSPECTED, 2, True)
+    life.trust()
+    assert (life.state, life.suspected, life.held_until_s) == (LifeState.UP, False, -inf)
+    life.suspect(60.0)
+    assert life.held_until_s == 65.0, "the pause begins anew"
+    life.leave(70.0)
+    life.trust()
+    assert (life.state, life.apart, life.leave_by_s) == (LifeState.LEAVING, LifeState.UP, 70.0)
+    assert life.seen
+    assert not life.serves
+    life.come_back()
+    assert (life.state, life.leave_by_s) == (LifeState.UP, inf)
+    life.leave(80.0)
+    life.be_released()
+    assert (life.state, life.apart, life.starts, life.leave_by_s) == (LifeState.UNKNOWN, LifeState.UNKNOWN, 0, inf)
+
+
+def test_an_engine_is_never_left_without_a_place() -> None:
+    state = EngineState(engine(), EngineStateConfig())
+    caps = []
+    for limits in ((8, 5), (3, 9), (0, 0), (-1, 4)):
+        state.limit(*limits)
+        caps.append(state.cap)
+    assert caps == [5, 3, 1, 1]
+    state.limit(8, 8)
+    state.suspect(0.0)
+    assert state.cap == 1
+    assert not state.on_trial(4.75)
+    assert state.on_trial(5.0)
+    state.trust()
+    assert (state.cap, state.on_trial(5.0)) == (8, False)

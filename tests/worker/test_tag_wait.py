@@ -2,18 +2,19 @@
 
 from dataclasses import replace
 
-from hmas.contracts.control import Hints, TopologyDecision, TopologyName, TopologyReceived
+from hmas.contracts.control import TopologyName, TopologyReceived
+from hmas.contracts.execution import Withdraw
 from hmas.contracts.request import Slo
 from hmas.contracts.worker import CycleTicked
 from hmas.worker.agent.agent import WorkerConfig
-from hmas.worker.agent.config import TagWaitConfig
-from hmas.worker.agent.tag_wait import TagWait
+from hmas.worker.agent.config import (
+    TagWaitConfig,
+)
+from hmas.worker.agent.estimates.tag_wait import TagWait
+from tests.builders.control import topology_decision
 from tests.worker.builders import Scripted, annotation, dispatched, engine, request
 
-EDF = TopologyDecision(
-    pool="m", topology=TopologyName.EDF, hints=Hints(), bypass=False, epoch=1, seq=1, valid_for_s=900.0, reason="why",
-    selector="rules",
-)  # fmt: skip
+EDF = topology_decision(valid_for_s=900.0)
 CONFIG = WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=1)
 WAIT = CONFIG.tag_wait
 
@@ -119,3 +120,53 @@ def test_in_order_of_arrival_nobody_waits_for_tags() -> None:
             agent.annotate(now_s, name, annotation())
     assert dispatched(agent.finish(1.04, "busy")) == [("tagged", "e1")]
     assert dispatched(agent.finish(1.05, "tagged")) == [("late", "e1")]
+
+
+def test_how_long_tags_are_waited_for_by_definition() -> None:
+    config = TagWaitConfig(patience_s=0.125, smoothing=0.5, least_in_time=0.5, window_s=60.0, busy=0.25, pressed=0.5)
+    wait = TagWait(config)
+    wait.came(0.125)  # in time
+    wait.observe(100.0, waiting=True)  # the first one tells of no time
+    wait.observe(103.0, waiting=False)
+    assert wait.patience_s(alone=False) == 0.0
+    wait.observe(104.0, waiting=True)  # one second of four
+    assert (wait.patience_s(alone=False), wait.patience_s(alone=True)) == (0.125, 0.0)
+    wait.observe(104.0, waiting=False)  # no time has passed
+    wait.observe(106.0, waiting=True)  # three of six
+    assert (wait.patience_s(alone=False), wait.patience_s(alone=True)) == (0.125, 0.125)
+    wait.overdue()
+    assert wait.patience_s(alone=False) == 0.0
+    wait.came(0.25)
+    wait.came(0.1)
+    assert wait.patience_s(alone=False) == 0.125
+    wait.came(0.25)
+    assert wait.patience_s(alone=False) == 0.0
+
+
+def test_the_time_in_which_tagged_requests_wait_for_an_engine_counts() -> None:
+    for waits in (False, True):
+        agent = Scripted(CONFIG, engine())
+        for _ in range(20):
+            agent.state.tag_wait.came(0.01)
+        agent.step(0.0, TopologyReceived(EDF))
+        agent.submit(0.0, request("busy"))
+        if waits:
+            agent.submit(0.0, request("waits"))
+            agent.annotate(0.0, "waits", annotation())
+        for now_s in range(1, 61):
+            agent.step(float(now_s), CycleTicked())
+        assert (agent.state.tag_wait.patience_s(alone=False) > 0.0) is waits
+
+
+def test_one_that_is_withdrawn_while_it_waits_for_its_tags_is_not_waited_for_any_more() -> None:
+    agent = worker()
+    agent.submit(1.0, request("tagged", arrival_s=1.0, slo=Slo(9.0, 0.1)))
+    agent.annotate(1.0, "tagged", annotation())
+    agent.submit(1.01, request("urgent", arrival_s=1.01, slo=Slo(0.2, 0.1)))
+    assert "urgent" in agent.state.untagged
+    agent.say(1.02, Withdraw("urgent", 1))
+    assert dispatched(agent.finish(1.03, "busy")) == [("tagged", "e1")]
+    for now_s in (1.1, 2.0, 10.0):
+        assert dispatched(agent.step(now_s, CycleTicked())) == []
+    assert dispatched(agent.finish(10.0, "tagged")) == []
+    assert not agent.state.untagged

@@ -4,13 +4,14 @@ import pytest
 
 from hmas.contracts.control import Hints
 from hmas.contracts.request import Slo
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.served_shares import ServedShares
-from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig
+from hmas.worker.agent.engines.service_view import EngineOccupancy, ServiceView
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.order.served_shares import ServedShares
+from hmas.worker.agent.order.topologies.max_on_time import MaxOnTime, MaxOnTimeConfig
 from tests.worker.builders import annotation, entry, request
 
 CONFIG = MaxOnTimeConfig()
+SERVED = CONFIG.fairness.served
 SLO = Slo(10.0, 0.1)
 
 
@@ -25,20 +26,20 @@ def view(now_s: float) -> ServiceView:
 
 
 def test_shares_are_of_service_over_weight_and_are_forgotten() -> None:
-    shares = ServedShares(CONFIG.served)
+    shares = ServedShares(SERVED)
     assert shares.excess("a") == 0.0
     shares.add(0.0, "a", 1.0, 300.0)
     shares.add(0.0, "b", 3.0, 300.0)
     assert (shares.excess("a"), shares.excess("b")) == pytest.approx((2.0, 2.0 / 3.0))
-    shares.add(2.0 * CONFIG.served.window_s, "b", 3.0, 300.0)
+    shares.add(2.0 * SERVED.window_s, "b", 3.0, 300.0)
     assert shares.excess("a") < 0.5
-    shares.add(CONFIG.served.silent_s + 1.0, "b", 3.0, 1.0)
+    shares.add(SERVED.silent_s + 1.0, "b", 3.0, 1.0)
     assert shares.excess("a") == 0.0  # silent for so long, it counts no more, and neither does its weight
     assert shares.excess("b") == pytest.approx(1.0)
 
 
 def test_what_is_told_at_one_instant_adds_up() -> None:
-    single, joined = ServedShares(CONFIG.served), ServedShares(CONFIG.served)
+    single, joined = ServedShares(SERVED), ServedShares(SERVED)
     for shares, parts in ((single, (200.0,)), (joined, (50.0, 0.0, 150.0))):
         shares.add(1.0, "a", 1.0, 300.0)
         for part in parts:
@@ -48,11 +49,11 @@ def test_what_is_told_at_one_instant_adds_up() -> None:
 
 
 def test_as_many_tenants_are_known_as_there_is_room_for() -> None:
-    shares = ServedShares(CONFIG.served)
-    for number in range(CONFIG.served.max_tenants + 10):
+    shares = ServedShares(SERVED)
+    for number in range(SERVED.max_tenants + 10):
         shares.add(0.0, f"t{number}", 1.0, 1.0)
     assert (shares.excess("t0"), shares.excess("t9")) == (0.0, 0.0)
-    assert shares.excess(f"t{CONFIG.served.max_tenants}") > 0.0
+    assert shares.excess(f"t{SERVED.max_tenants}") > 0.0
 
 
 def fresh() -> MaxOnTime:

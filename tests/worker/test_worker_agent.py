@@ -3,15 +3,10 @@
 from dataclasses import replace
 
 from hmas.contracts.control import (
-    ControlTuple,
-    EngineControl,
     Fence,
     FenceBucket,
     FenceTable,
-    Hints,
-    TopologyDecision,
     TopologyName,
-    TopologyReceived,
     TupleReceived,
 )
 from hmas.contracts.execution import Grant, Started, Timeline
@@ -29,11 +24,13 @@ from hmas.contracts.worker import (
     SteerEngine,
     ToGateway,
     TopologySwitched,
+    TopologyUnknown,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.laws.slo import tightest_tpot_s
 from hmas.worker.agent.agent import WorkerConfig
+from tests.builders.control import control_tuple, engine_control, topology_received
 from tests.worker.builders import (
     ENGINE,
     Scripted,
@@ -63,31 +60,22 @@ def many(count: int, **fields: object) -> list[Request]:
 
 
 def decide(topology: TopologyName, *, bypass: bool = False, seq: int = 1, epoch: int = 1) -> WorkerEvent:
-    return TopologyReceived(
-        TopologyDecision(
-            pool="m",
-            topology=topology,
-            hints=Hints(),
-            bypass=bypass,
-            epoch=epoch,
-            seq=seq,
-            valid_for_s=15.0,
-            reason="why",
-            selector="rules",
-        ),
-        0.0,
-    )
+    return topology_received(topology, bypass=bypass, seq=seq, epoch=epoch)
 
 
 def tune(
-    n_run: int = 2, b_token: int = 8, *, b_min: int = 1, fence: Fence | None = None, seq: int = 1, gain: float = 4.0
+    n_run: int = 2,
+    b_token: int = 8,
+    *,
+    b_min: int = 1,
+    fence: Fence | None = None,
+    seq: int = 1,
+    gain: float = 4.0,
+    epoch: int = 1,
 ) -> WorkerEvent:
-    control = EngineControl(
-        engine="e1", n_run=n_run, b_token=b_token, b_min=b_min, b_max=8, gain_b=gain, u_low=0.5, u_high=0.8
-    )
+    control = engine_control(n_run=n_run, b_token=b_token, b_min=b_min, b_max=8, gain_b=gain, u_low=0.5, u_high=0.8)
     return TupleReceived(
-        ControlTuple(worker="w1", engines=(control,), fence=fence or Fence(), epoch=1, seq=seq, valid_for_s=2.0),
-        0.0,
+        control_tuple(engines=(control,), fence=fence or Fence(), epoch=epoch, seq=seq, valid_for_s=2.0)
     )
 
 
@@ -322,6 +310,32 @@ def test_controls_expire_once_into_the_safe_default() -> None:
     assert not telemetry(agent.step(17.1, CycleTicked())).control_expired
 
 
+def test_a_worker_without_the_topology_serves_in_order_of_arrival_and_says_so_once() -> None:
+    agent = worker("e1")
+    agent.step(1.0, decide(TopologyName.EDF))
+    other = TopologyName("of_a_package")
+    effects = agent.step(2.0, decide(other, seq=2))
+    assert [e for e in effects if isinstance(e, TopologySwitched | TopologyUnknown)] == [
+        TopologyUnknown(other, TopologyName.FCFS),
+        TopologySwitched(TopologyName.EDF, TopologyName.FCFS, 0, "this worker has no topology of_a_package"),
+    ]
+    effects = agent.step(3.0, decide(other, seq=3))
+    assert not [e for e in effects if isinstance(e, TopologySwitched | TopologyUnknown)]
+
+
+def test_epochs_begin_anew_after_the_controls_expired() -> None:
+    """A control bucket that was lost counts from 1 again."""
+    agent = worker("e1")
+    agent.step(0.0, decide(TopologyName.EDF, epoch=7))
+    agent.step(0.0, tune(n_run=5, epoch=7))
+    assert agent.step(1.0, decide(TopologyName.SJF, epoch=6)) == []
+    assert agent.step(1.0, tune(n_run=3, epoch=6)) == []
+    agent.step(15.0, CycleTicked())
+    (switched,) = agent.step(15.1, decide(TopologyName.SJF, epoch=1))
+    assert switched == TopologySwitched(TopologyName.FCFS, TopologyName.SJF, 0, "why")
+    assert agent.step(15.1, tune(n_run=3, epoch=1)) == [SteerEngine("e1", 3, 8)]
+
+
 def test_a_worker_without_controls_says_that_the_safe_default_is_in_force() -> None:
     """It was started while the control agents were silent, so nothing has expired."""
     agent = worker("e1")
@@ -376,9 +390,9 @@ def test_tags_that_come_after_the_grant_make_the_bound() -> None:
     agent.step(0.0, tune(n_run=8, fence=Fence((FenceTable("v1", (FenceBucket(1 << 31, 1.6),)),))))
     submit(agent, request("r1", prompt_tokens=160))
     state = agent.state.fleet["e1"]
-    assert state.blocks == 48  # 160 + the prior's 90 % quantile of 600
+    assert state.books.blocks == 48  # 160 + the prior's 90 % quantile of 600
     agent.annotate(0.1, "r1", annotation(50.0, p90=100.0))
-    assert state.blocks == 20
+    assert state.books.blocks == 20
     entry = state.running["r1"]
     assert (entry.upper_output_tokens, entry.admitted_by, entry.admitted_p90) == (160.0, "v1", 100.0)
     agent.first_token(0.2, "r1")
@@ -397,12 +411,12 @@ def test_one_that_outgrows_its_bound_reserves_more() -> None:
     submit(agent, first)
     agent.annotate(0.0, "r1", annotation(50.0))
     state = agent.state.fleet["e1"]
-    assert state.blocks == 17  # 160 + the 90 % quantile of its tags, 100
+    assert state.books.blocks == 17  # 160 + the 90 % quantile of its tags, 100
     agent.first_token(1.0, "r1")
     agent.progress(1.0, "r1", 601)
-    assert state.blocks == 58  # 160 + the rolling 752.25
+    assert state.books.blocks == 58  # 160 + the rolling 752.25
     agent.finish(2.0, "r1", 620)
-    assert state.blocks == 0
+    assert state.books.blocks == 0
 
 
 def test_the_inner_loop_throttles_above_the_band_and_holds_at_its_floor() -> None:
@@ -504,6 +518,15 @@ def test_the_backlog_is_not_divided_by_the_speed_that_was_measured() -> None:
         agent.state.meter.close(now_s + 0.5, backlogged=True)
         assert agent.state.meter.speed(1.0) < 0.01
     assert backlogs[0] == backlogs[1] > 0.0
+
+
+def test_heartbeat_tells_which_engines_are_suspected() -> None:
+    agent = worker("e1", "e2")
+    agent.state.fleet["e2"].suspect(0.0)
+    beat, _ = agent.step(0.0, HeartbeatDue())
+    assert isinstance(beat, PublishHeartbeat)
+    assert [(each.engine, each.suspected) for each in beat.heartbeat.engines] == [("e1", False), ("e2", True)]
+    assert "suspected" not in repr(beat)  # EngineSuspected logs it
 
 
 def test_heartbeat_states_the_backlog() -> None:

@@ -4,7 +4,6 @@ engines that show what really runs."""
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from math import ceil
-from random import Random
 from statistics import fmean
 from typing import Any
 
@@ -13,13 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from hmas.contracts.control import (
-    ControlTuple,
     EngineControl,
     Fence,
     FenceBucket,
     FenceTable,
     Hints,
-    TopologyDecision,
     TopologyName,
     TopologyReceived,
     TupleReceived,
@@ -62,7 +59,8 @@ from hmas.contracts.worker import (
     WorkerEvent,
 )
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from hmas.worker.agent.entry import EntryState
+from hmas.worker.agent.entry.entry import EntryState
+from tests.builders.control import control_tuple, topology_decision
 from tests.conftest import examples
 from tests.worker.builders import annotation, engine, request, sampled
 
@@ -116,10 +114,9 @@ class WorkerMachine(RuleBasedStateMachine):
         self.number = 0
         self.last_grant = 0
 
-    @initialize(seed=st.integers(0, 9), up=st.sets(names), connected=st.sets(gateways))
-    def build(self, seed: int, up: set[str], connected: set[str]) -> None:
-        self.seed = seed
-        self.agent = WorkerAgent(CONFIG, Random(seed))
+    @initialize(up=st.sets(names), connected=st.sets(gateways))
+    def build(self, up: set[str], connected: set[str]) -> None:
+        self.agent = WorkerAgent(CONFIG)
         for name in sorted(connected):
             self.connect(name)
         for name in sorted(up):
@@ -395,17 +392,10 @@ class WorkerMachine(RuleBasedStateMachine):
     def decide(self, topology: TopologyName, bypass: bool, epoch: int, valid: float, aged: float, quantum: int) -> None:
         self.number += 1
         hints = Hints(quantum_tokens=quantum)
-        decision = TopologyDecision(
-            pool="m",
-            topology=topology,
-            hints=hints,
-            bypass=bypass,
-            epoch=epoch,
-            seq=self.number,
-            valid_for_s=valid,
-            reason="drawn",
+        decision = topology_decision(
+            topology, hints=hints, bypass=bypass, epoch=epoch, seq=self.number, valid_for_s=valid, reason="drawn",
             selector="test",
-        )
+        )  # fmt: skip
         before = self.agent._state.queue.topology
         effects = self.feed(TopologyReceived(decision, aged))
         switched = [e for e in effects if isinstance(e, TopologySwitched)]
@@ -426,14 +416,8 @@ class WorkerMachine(RuleBasedStateMachine):
         )
         self.feed(
             TupleReceived(
-                ControlTuple(
-                    worker="w1",
-                    engines=engines,
-                    fence=fence,
-                    epoch=epoch,
-                    seq=self.number,
-                    valid_for_s=valid,
-                    frozen=frozen,
+                control_tuple(
+                    engines=engines, fence=fence, epoch=epoch, seq=self.number, valid_for_s=valid, frozen=frozen
                 ),
                 0.0,
             )
@@ -448,7 +432,8 @@ class WorkerMachine(RuleBasedStateMachine):
     def heartbeat(self) -> None:
         effects = self.feed(HeartbeatDue())
         (beat,) = [e.heartbeat for e in effects if isinstance(e, PublishHeartbeat)]
-        assert beat.backlog_s >= 0.0
+        if any(engine.up for engine in beat.engines):
+            assert (beat.backlog_s > 0.0) is (beat.queued + beat.running > 0)
         assert len(effects) >= 1 + len(self.synced)
 
     @precondition(lambda self: self.count > 15)
@@ -471,8 +456,10 @@ class WorkerMachine(RuleBasedStateMachine):
         assert sorted(parked) == sorted(r for r, e in books.items() if e.state is EntryState.PARKED)
         assert worker.queue.parked == len(parked)
         for engine_state in worker.fleet.values():
-            assert engine_state.blocks == sum(e.blocks for e in engine_state.running.values())
-            assert engine_state.decoding == sum(e.first_token_s is not None for e in engine_state.running.values())
+            assert engine_state.books.blocks == sum(e.blocks for e in engine_state.running.values())
+            assert engine_state.books.decoding == sum(
+                e.first_token_s is not None for e in engine_state.running.values()
+            )
 
     @invariant()
     def the_books_agree_with_a_gateway_that_has_heard_everything(self) -> None:
@@ -514,7 +501,7 @@ class WorkerMachine(RuleBasedStateMachine):
                 self.sample(name, 0.1, 0.01)
             self.feed(CycleTicked())
         assert not self.held, "a request never ended"
-        twin = WorkerAgent(CONFIG, Random(self.seed))
+        twin = WorkerAgent(CONFIG)
         for now, event, effects in self.log:
             assert twin.step(now, event) == effects
 

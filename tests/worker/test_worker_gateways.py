@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hmas.contracts.control import ControlTuple, EngineControl, Fence, TupleReceived
+from hmas.contracts.control import EngineControl, TupleReceived
 from hmas.contracts.execution import Adopt, Declined, EngineShare, Load, Started, Submit, Withdraw
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.telemetry import WorkerTelemetry
@@ -21,7 +21,9 @@ from hmas.contracts.worker import (
     WorkerEffect,
 )
 from hmas.worker.agent.agent import WorkerConfig
+from hmas.worker.agent.engines.life import LifeState
 from hmas.worker.agent.gateways import Gateway, shares
+from tests.builders.control import control_tuple
 from tests.worker.builders import (
     Scripted,
     annotation,
@@ -121,7 +123,7 @@ def test_an_adopted_request_is_confirmed_with_what_was_not_heard_of_it() -> None
     assert dispatched(agent.connect(2.0, "g1", adopt, again("r2"))) == []
     (seen,) = telemetry(agent, 2.5).first_tokens
     assert (seen.prefill_s, seen.age_s) == (1.5, 1.0)
-    assert agent.state.fleet["e1"].decoding == 1
+    assert agent.state.fleet["e1"].books.decoding == 1
     assert dispatched(agent.finish(3.0, "r1", 9)) == [("r2", "e1")]
     report = telemetry(agent, 3.1)
     assert [(f.request_id, f.prefill_s, f.tpot_s) for f in report.finished] == [("r1", 1.5, 1.5 / 8)]
@@ -153,9 +155,9 @@ def test_an_engine_known_from_adoption_only_is_reckoned_with_once_it_comes_up() 
     agent = worker(slots=8, gateways=())
     agent.connect(0.0, "g1", adopted("b1", where="e7", output_tokens=4, first_token_s=0.0))
     beats = [e for e in agent.step(0.1, HeartbeatDue()) if hasattr(e, "heartbeat")]
-    assert beats[0].heartbeat.engines == ()
+    assert (beats[0].heartbeat.engines, beats[0].heartbeat.running) == ((), 1)
     agent.step(1.0, EngineWentUp(engine("e7", block_size=1, kv_capacity_tokens=1000)))
-    assert agent.state.fleet["e7"].blocks == 700  # 100 + the prior's 600, in blocks of one token
+    assert agent.state.fleet["e7"].books.blocks == 700  # 100 + the prior's 600, in blocks of one token
 
 
 def test_what_was_adopted_without_a_token_on_an_engine_that_is_down_is_stopped() -> None:
@@ -237,7 +239,7 @@ def test_an_engine_that_came_up_gets_nothing_before_a_sample_taken_since() -> No
     assert dispatched(agent.step(1.2, sampled(running=1, age_s=0.1))) == [("r1", "e1")]  # the one slot that is left
     agent.step(2.0, EngineWentDown("e1", "restarts"))
     agent.step(3.0, EngineWentUp(engine("e1")))
-    assert agent.state.fleet["e1"].excess is None
+    assert agent.state.fleet["e1"].life.state is LifeState.UNSEEN
 
 
 def test_an_engine_without_a_count_gets_nothing_for_two_seconds() -> None:
@@ -253,7 +255,7 @@ def test_strangers_count_from_the_second_sample_on_and_go_with_the_first() -> No
     agent.step(1.0, sampled(running=2, waiting=1))
     assert ask(agent, 1.1, "r1") == [("r1", "e1")]
     agent.step(2.0, sampled(running=2, waiting=1))
-    assert agent.state.fleet["e1"].foreign == 2
+    assert agent.state.fleet["e1"].counts.foreign == 2
     assert ask(agent, 2.1, "r2", "r3") == []
     assert dispatched(agent.step(3.0, sampled(running=1))) == [("r2", "e1"), ("r3", "e1")]
 
@@ -262,10 +264,10 @@ def test_an_adopted_request_is_no_stranger_any_more() -> None:
     agent = worker(slots=3)
     agent.step(0.0, EngineWentUp(engine("e1")))
     agent.step(0.0, sampled(running=3, kv_usage=0.9))
-    assert agent.state.fleet["e1"].foreign_blocks == 5625
+    assert agent.state.fleet["e1"].counts.foreign_blocks == 5625
     agent.connect(0.5, "g3", adopted("b1"))
     state = agent.state.fleet["e1"]
-    assert (state.foreign, state.in_flight, state.foreign_blocks) == (2, 3, 3750)
+    assert (state.counts.foreign, state.in_flight, state.counts.foreign_blocks) == (2, 3, 3750)
 
 
 def test_strangers_hold_their_part_of_the_memory() -> None:
@@ -435,6 +437,18 @@ def test_a_withdrawn_request_is_forgotten_if_it_waits_and_keeps_its_slot_if_it_w
     assert telemetry(agent, 0.3).finished == ()  # their gateway settles them, or moved them
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_a_withdrawn_request_whose_run_fails_is_not_tried_again(started: bool) -> None:
+    agent = worker("e1", "e2", slots=1)
+    agent.mute = True
+    ask(agent, 0.0, "r1")
+    if started:
+        agent.say(0.05, Started("r1", agent.grants["r1"].grant))
+    agent.say(0.1, Withdraw("r1", 1))
+    assert granted(agent.fail(0.2, "r1", "no route to e1")) == []
+    assert agent.state.queue.get("r1") is None
+
+
 def test_one_that_moved_away_and_back_waits_for_the_answer_to_its_old_grant() -> None:
     agent = worker("e1", slots=2)
     agent.mute = True
@@ -496,7 +510,7 @@ def test_one_that_is_given_back_after_a_token_is_counted_afresh() -> None:
     agent.step(0.4, CycleTicked())
     agent.finish(0.5, "r1")
     state = agent.state.fleet["e1"]
-    assert (state.decoding, state.blocks, len(agent.state.queue)) == (0, 0, 0)
+    assert (state.books.decoding, state.books.blocks, len(agent.state.queue)) == (0, 0, 0)
 
 
 # --- load
@@ -520,7 +534,7 @@ def test_n_run_is_shared_by_demand() -> None:
 def test_what_is_shared_is_the_limit_that_holds_when_nobody_regulates() -> None:
     agent = worker("e1", slots=6)
     lower = EngineControl(engine="e1", n_run=2, b_token=8, b_min=1, b_max=8, gain_b=4.0, u_low=0.5, u_high=0.8)
-    control = ControlTuple(worker="w1", engines=(lower,), fence=Fence(), epoch=1, seq=1, valid_for_s=5.0)
+    control = control_tuple(engines=(lower,), valid_for_s=5.0)
     agent.step(0.1, TupleReceived(control, 0.0))
     assert agent.state.fleet["e1"].n_run == 2
     found = loads(agent.step(1.0, HeartbeatDue()))
@@ -585,3 +599,15 @@ def test_a_request_that_ended_because_its_engine_is_out_of_reach_keeps_others_fr
     ask(agent, 0.0, "r1")
     agent.fail(0.1, "r1", unreached=True, retryable=False)
     assert ask(agent, 0.2, "r2", "r3") == [("r2", "e2"), ("r3", "e2")]
+
+
+def test_a_grant_that_is_stopped_and_made_again_may_be_stopped_again() -> None:
+    agent = Scripted(CONFIG, engine("e1"), engine("e2"))
+    agent.mute = True
+    (first,) = granted(agent.submit(10.0, request("r1")))
+    for now_s in (11.25, 13.25):
+        (asked,) = stopped(agent.step(now_s, CycleTicked()))
+        assert (asked.request_id, asked.grant) == ("r1", agent.grants["r1"].grant)
+        assert stopped(agent.step(now_s + 0.25, CycleTicked())) == [], "it is asked for once"
+        agent.fail(now_s + 0.5, "r1")
+    assert agent.grants["r1"].grant > first.grant

@@ -4,48 +4,20 @@ from prometheus_client import CollectorRegistry
 
 from hmas.contracts.execution import Declined, Ended, Refusal, Stop
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.request import TaskType
-from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.worker.metrics import WorkerMetrics
+from tests.builders.telemetry import request_finished, worker_telemetry
 
-FINISHED = RequestFinished(
-    request_id="r",
-    tenant="acme",
-    task=TaskType.QA,
-    engine="e1",
-    outcome=Outcome.FINISHED,
-    prompt_tokens=10,
-    output_tokens=100,
-    predicted_output_tokens_p90=80.0,
-    upper_output_tokens=120.0,
-    predictor="v",
-    run_s=1.0,
-    prefill_s=0.1,
-    tpot_s=0.02,
-    tpot_slo_s=0.05,
-    censored=False,
-    age_s=0.0,
-)
+FINISHED = request_finished(
+    tenant="acme", engine="e1", prompt_tokens=10, output_tokens=100, predicted_output_tokens_p90=80.0,
+    upper_output_tokens=120.0, predictor="v", tpot_s=0.02, tpot_slo_s=0.05,
+)  # fmt: skip
 
 
 def test_fence_coverage_counts_what_ended_by_itself() -> None:
     registry = CollectorRegistry()
     within, beyond = FINISHED, replace(FINISHED, output_tokens=121)
     cancelled = replace(FINISHED, outcome=Outcome.CANCELLED, censored=True)
-    telemetry = WorkerTelemetry(
-        worker="w",
-        pool="p",
-        queued_count=0,
-        queued_tokens=0,
-        topology="sjf",
-        bypass=False,
-        control_expired=False,
-        engines=(),
-        queued=(),
-        dispatched=(),
-        first_tokens=(),
-        finished=(within, within, beyond, cancelled),
-    )
+    telemetry = worker_telemetry(pool="p", finished=(within, within, beyond, cancelled))
     metrics = WorkerMetrics(registry)
     assert registry.get_sample_value("hmas_worker_control_expired") == 1  # before the first control
     metrics.observe(telemetry)

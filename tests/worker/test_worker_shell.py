@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import orjson
@@ -29,12 +28,11 @@ from hmas.contracts.execution import (
     Stop,
     Submit,
     Synced,
-    Timeline,
     Withdraw,
     WorkerMessage,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import WIRE_VERSION, WorkerHeartbeat
+from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.worker import (
     ControlExpired,
@@ -61,36 +59,15 @@ from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
+from tests.builders.registry import worker_heartbeat
+from tests.builders.requests import timeline
+from tests.conftest import PATIENCE_S
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 from tests.worker.builders import request
 
 G = "g#1"
-TIMELINE = Timeline(
-    engine="e",
-    topology="fcfs",
-    queued_s=0.1,
-    queue_length=0,
-    overtaken=0,
-    switches=0,
-    upper_output_tokens=9.0,
-    relegated=False,
-)
-HEARTBEAT = WorkerHeartbeat(
-    worker="w",
-    incarnation="w-1",
-    address="h:1",
-    wire_version=WIRE_VERSION,
-    pool="m",
-    aliases=(),
-    engines=(),
-    queued=0,
-    queued_tokens=0,
-    running=0,
-    max_queued=9,
-    max_queued_tokens=9,
-    backlog_s=0.0,
-    draining=True,
-)
+TIMELINE = timeline(engine="e", topology="fcfs", queue_length=0, upper_output_tokens=9.0)
+HEARTBEAT = worker_heartbeat("w", incarnation="w-1", max_queued=9, max_queued_tokens=9, draining=True)
 
 
 def submit(request_id: str, prompt_tokens: int = 100) -> Submit:
@@ -368,7 +345,7 @@ async def test_an_error_in_one_message_is_answered_and_the_next_is_heard(rig: Ri
     rig.agent.answer = fail
     with capture_logs() as logs:
         rig.hear(submit("a"), Synced())
-    assert [entry["message"] for entry in logs] == ["Submit", "Synced"]
+    assert [(entry["event"], entry["event_type"]) for entry in logs] == [("step_failed", "FromGateway")]
     ((gateway, refusal),) = rig.streams.sent
     assert isinstance(refusal, Refusal)
     assert (gateway, refusal.request_id, refusal.outcome) == (G, "a", Outcome.INTERNAL)
@@ -391,7 +368,7 @@ async def test_a_drain_says_so_and_waits_until_nothing_waits_here(rig: Rig, last
         rig.hear(*(Withdraw(i, 1) for i in last[1]))
         await turns()
         rig.tell(*(Refusal(request_id=i, attempt=1, outcome=Outcome.DRAINING, message="it stops") for i in last[2]))
-        await asyncio.wait_for(draining, 5)
+        await asyncio.wait_for(draining, PATIENCE_S)
     assert logs == [], "it did not wait in vain"
     assert len(rig.engine.runs) == 1, "what was granted goes on"
 
@@ -401,7 +378,7 @@ async def test_a_drain_also_ends_when_the_gateways_are_gone(rig: Rig) -> None:
     with capture_logs() as logs:
         draining = await rig.drain()
         rig.shell.on_lost(G)
-        await asyncio.wait_for(draining, 5)
+        await asyncio.wait_for(draining, PATIENCE_S)
     assert logs == []
 
 
@@ -410,7 +387,7 @@ async def test_a_drain_is_short_whatever_waits(rig: Rig, grace_s: float, monkeyp
     monkeypatch.setattr("hmas.worker.shell.MOST_DRAIN_S", 0.01)
     rig.hear(submit("a"))
     with capture_logs() as logs:
-        await asyncio.wait_for(rig.shell.drain(grace_s), 5)
+        await asyncio.wait_for(rig.shell.drain(grace_s), PATIENCE_S)
     assert [entry["waiting"] for entry in logs] == [1]
 
 
@@ -432,7 +409,7 @@ class Gateway:
 
     async def got(self, kind: type[Any], **fields: Any) -> Any:
         """Waits for a message of a kind with these values."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 for message in self.messages:
                     if isinstance(message, kind) and all(getattr(message, k) == v for k, v in fields.items()):
@@ -449,13 +426,13 @@ async def test_the_whole_worker_grants_over_a_stream_and_says_when_it_drains() -
     streams = GatewayStreams(GatewayStreamsConfig(worker="w", incarnation="w-1"))
     address = f"127.0.0.1:{await streams.start('127.0.0.1', 0)}"
     config = WorkerConfig(worker="w", incarnation="w-1", address=address, pool="m")
-    shell = WorkerShell(WorkerAgent(config, Random(1)), streams, bus, WorkerMetrics(CollectorRegistry()))
+    shell = WorkerShell(WorkerAgent(config), streams, bus, WorkerMetrics(CollectorRegistry()))
     facts = EngineFacts(name="e", endpoint="http://node:1")
     adapter = OpenAiHttpAdapter(OpenAiHttpConfig(facts=facts, url=engine.url, scrape_period_s=0.02), shell.post)
     running = asyncio.create_task(shell.run({"e": adapter}))
     workers = WorkerStreams("g", "1", gateway, StreamConfig())
     workers.ensure(replace(HEARTBEAT, address=address, draining=False))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not gateway.connected:
             gateway.changed.clear()
             await gateway.changed.wait()
@@ -469,11 +446,11 @@ async def test_the_whole_worker_grants_over_a_stream_and_says_when_it_drains() -
         ended("a", granted.grant, Outcome.FINISHED, output_tokens=7, status=200),
     ):
         workers.send("w", told)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while not any(value.finished for value in bus.of(WorkerTelemetry)):
             bus.changed.clear()
             await bus.changed.wait()
-    await asyncio.wait_for(shell.drain(30.0), 5)
+    await asyncio.wait_for(shell.drain(30.0), PATIENCE_S)
     await gateway.got(Load, draining=True)
     assert bus.of(WorkerHeartbeat)[-1].draining
     assert [info.endpoint for info in bus.of(WorkerHeartbeat)[-1].engines] == ["http://node:1"]

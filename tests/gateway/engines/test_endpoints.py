@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from hmas.contracts.registry import CHAT_PATH
 from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
-from hmas.gateway.engines.engines import MAX_WORKERS, EngineClient, EngineDirectory, EngineRefused
+from hmas.gateway.engines.engines import MAX_ENGINE_OWNERS, EngineClient, EngineDirectory, EngineRefused
 from hmas.gateway.engines.runs import GatewayRun
 from hmas.gateway.engines.target import EngineTarget
+from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.settings import GatewaySettings
 from tests.gateway.gateway_script import heartbeat
 
@@ -38,7 +40,8 @@ def test_an_engines_url(url: str, origin: str, prefix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "h:8000", "ftp://h", "http://", "http://h/a b", "http://h/%2e%2e/x", "http://h/../x", "http://h\\x", "http://é"]
+    "url", ["", "h:8000", "ftp://h", "http://", "http://h/a b", "http://h/%2e%2e/x", "http://h/../x", "http://h\\x", "http://é",
+            "http://a..b", f"http://{'a' * 64}:80"]
 )  # fmt: skip
 def test_an_unusable_url_is_refused_with_advice(url: str) -> None:
     with pytest.raises(ValueError, match="give http://HOST:PORT"):
@@ -174,7 +177,7 @@ async def test_an_endpoint_that_nobody_tells_any_more_is_let_go(engines: EngineD
 
 
 async def test_the_workers_remembered_are_bounded(engines: EngineDirectory) -> None:
-    for i in range(MAX_WORKERS + 2):
+    for i in range(MAX_ENGINE_OWNERS + 2):
         tell(engines, "http://gpu-1:8000", f"w{i}")
     assert refusal(engines, "w1").startswith("no heartbeat")
     assert engines.find("w2", "e1")
@@ -183,6 +186,6 @@ async def test_the_workers_remembered_are_bounded(engines: EngineDirectory) -> N
 @pytest.mark.parametrize("path", ["/metrics", "/set_internal_state", "/v1/models", "/v1/chat/completions/../x"])
 async def test_no_other_path_can_be_requested(engines: EngineDirectory, path: str) -> None:
     tell(engines, "http://gpu-1:8000")
-    run = GatewayRun("r1", 1, sink=None, max_bytes=1)  # type: ignore[arg-type]
+    run = GatewayRun("r1", 1, sink=None, max_bytes=1, form=FORMS[CHAT_PATH])  # type: ignore[arg-type]
     with pytest.raises(KeyError):
         engines.find("w1", "e1").send(path, (b"{", b"}"), "r1", "", run)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hmas.gateway.engines.answer_checks import NO_REASON, Usage
 from hmas.gateway.engines.named_sse import NamedSseDecoder
-from hmas.gateway.engines.sse import Usage
 from hmas.gateway.openai.forms import MESSAGE_EVENTS, RESPONSE_EVENTS
 from tests.conftest import examples
 
@@ -96,8 +96,8 @@ def test_an_end_is_supplied_only_where_a_reason_was_named() -> None:
     ended, cut = NamedSseDecoder(MESSAGE_EVENTS), NamedSseDecoder(MESSAGE_EVENTS)
     run(ended, MESSAGE[:-1])
     run(cut, MESSAGE[:-2])
-    assert (ended.finished(), cut.finished()) == (True, False)
-    assert NamedSseDecoder(MESSAGE_EVENTS).feed(ended.missing_end) == (STOP, 0)
+    assert (ended.fault(), cut.fault()) == ("", NO_REASON)
+    assert ended.missing_end == STOP
 
 
 def test_what_is_not_in_the_cache_and_what_is_are_the_prompt() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hmas.gateway.engines import sse
-from hmas.gateway.engines.sse import SseDecoder, Usage
+from hmas.gateway.engines.answer_checks import Usage
+from hmas.gateway.engines.sse import SseDecoder
 from tests.conftest import examples
 
 
@@ -24,6 +25,7 @@ def chat(content: str | None = None, **delta: object) -> dict[str, object]:
 ROLE = event(chat("", role="assistant"))
 USAGE_CHUNK = {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}}
 DONE = b"data: [DONE]\n\n"
+LAST = event({"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]})
 
 
 def run(decoder: SseDecoder, reads: list[bytes]) -> tuple[bytes, int]:
@@ -58,7 +60,7 @@ def test_a_generated_chunk_is_a_token(chunk: dict[str, object]) -> None:
 @pytest.mark.parametrize("strip", [True, False])
 def test_usage_is_read_and_dropped_only_if_it_was_injected(strip: bool) -> None:
     decoder = SseDecoder(strip_usage=strip)
-    stream = event(chat("a")) + event(USAGE_CHUNK) + DONE
+    stream = LAST + event(USAGE_CHUNK) + DONE
     relayed, tokens = run(decoder, [stream])
     assert (decoder.usage, tokens, decoder.done) == (Usage(7, 3), 1, True)
     assert (b"usage" in relayed) is not strip
@@ -94,7 +96,7 @@ def test_comments_are_relayed_and_not_counted() -> None:
 
 def test_an_unfinished_last_event_is_completed() -> None:
     decoder = SseDecoder(strip_usage=True)
-    assert run(decoder, [event(chat("a")), b"data: [DONE]\n"]) == (event(chat("a")) + DONE, 1)
+    assert run(decoder, [LAST, b"data: [DONE]\n"]) == (LAST + DONE, 1)
     assert decoder.done
 
 
@@ -107,7 +109,18 @@ def test_an_endless_event_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 EVENTS = st.one_of(
     st.text(max_size=12).map(lambda text: event(chat(text))),
     st.sampled_from(
-        [ROLE, event(USAGE_CHUNK), b": ping\n\n", b"event: x\ndata: {}\n\n", event(b"not json"), event(chat("[DONE]"))]
+        [
+            ROLE,
+            event(USAGE_CHUNK),
+            b": ping\n\n",
+            b"event: x\ndata: {}\n\n",
+            event(b"not json"),
+            event(chat("[DONE]")),
+            LAST,
+            LAST.replace(b"stop", b"abort"),
+            LAST.replace(b":", b": "),
+            event(chat('"finish_reason":"abort"')),
+        ]
     ),
 )
 
@@ -132,5 +145,6 @@ def test_the_result_does_not_depend_on_the_reads(
     expected = run(whole, [stream])
     assert run(cut, reads) == expected
     assert run(single, [stream[i : i + 1] for i in range(len(stream))]) == expected
-    state = (whole.done, whole.error, whole.usage)
-    assert (cut.done, cut.error, cut.usage) == state == (single.done, single.error, single.usage)
+    state = (whole.done, whole.error, whole.usage, whole.fault())
+    assert (cut.done, cut.error, cut.usage, cut.fault()) == state
+    assert (single.done, single.error, single.usage, single.fault()) == state

@@ -14,6 +14,7 @@ from hmas_loadgen.record import RequestRecord, RunProgress
 from hmas_loadgen.result import INTERRUPTED
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
+from tests.conftest import PATIENCE_S
 from tests.loadgen.runner.openai_server import FakeEngine, fake_engine
 
 SLO = Slo(4.0, 0.07)
@@ -88,7 +89,7 @@ async def test_dropped_connections_and_no_server(engine: FakeEngine) -> None:
 async def test_a_client_time_out_closes_the_connection(engine: FakeEngine) -> None:
     result = await run_load(plan(engine, trace(1), {"body": {"behaviour": "hang"}}, timeout_s=0.05))
     assert result.records[0].outcome is Outcome.TIMED_OUT
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         while not engine.broken_off:
             await asyncio.sleep(0.005)
 
@@ -104,7 +105,7 @@ async def test_the_loop_stays_open_while_the_server_hangs(engine: FakeEngine) ->
     """No request waits for another: all are out although none is answered."""
     chosen = plan(engine, trace(50), {"body": {"behaviour": "hang"}}, drain_s=30.0)
     running = asyncio.create_task(run_load(chosen))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         while len(engine.seen) < 50:
             await asyncio.sleep(0.005)
     engine.release.set()
@@ -144,7 +145,7 @@ async def test_several_urls_share_by_least_outstanding(engine: FakeEngine) -> No
     async with fake_engine() as other:
         chosen = plan(engine, trace(40), {"base_urls": (engine.url, other.url), "body": {"behaviour": "hang"}})
         running = asyncio.create_task(run_load(chosen))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while len(engine.seen) + len(other.seen) < 40:
                 await asyncio.sleep(0.005)
         engine.release.set()

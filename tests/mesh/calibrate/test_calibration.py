@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hmas.engine.core.profile import EngineLimits, StepCostModel, parse_profiles
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import EngineLimits, parse_profiles
 from hmas.mesh.calibrate.decay import fit_decay
 from hmas.mesh.calibrate.journal import MeasurementJournal
 from hmas.mesh.calibrate.limits import Stated, limits_of, seen_kv_tokens, seen_max_seqs
 from hmas.mesh.calibrate.measurement import EngineGauges, Measurement, StreamTimes, measured, overhead_s
 from hmas.mesh.calibrate.outcome import calibrated, poor_fits, table
-from hmas.mesh.calibrate.plan import DECODE_TOKENS, ROUNDS, PlanPoint, make_plan, requests_of
+from hmas.mesh.calibrate.points import DECODE_TOKENS, ROUNDS, PlanPoint, make_plan, requests_of
 
 COST = StepCostModel(0.004, 2e-5, 2e-4, 1e-7)
 OVERHEAD_S = 0.003

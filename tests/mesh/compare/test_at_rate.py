@@ -14,7 +14,7 @@ from hmas.mesh.compare.commands import refused_only_live
 from hmas.mesh.compare.picture import LATE, ON_TIME, picture
 from hmas.mesh.compare.rows import HEADER, rows_csv
 from hmas.mesh.compare.runs import DRAIN_S, Replay
-from hmas.mesh.compare.simulated import Turn, _cut_off, in_turn, simulated
+from hmas.mesh.compare.simulated import SYSTEMS, Turn, _cut_off, in_turn, simulated
 from hmas.mesh.compare.workload import ReplayWorkload
 from hmas_loadgen.record import RequestRecord
 from hmas_loadgen.result import LoadResult
@@ -88,25 +88,25 @@ def test_a_simulated_request_ends_where_a_live_run_ends() -> None:
 @pytest.mark.parametrize("side", ["direct", "mesh"])
 def test_both_sides_are_simulated_on_the_requests_of_the_comparison(side: str) -> None:
     trace = ReplayWorkload(None, 4096).at(2.0, 10.0, seed=1)
-    run = simulated(side, Turn(trace, 1), builtin_profile("tiny-emulated"), engines=2, window_s=10.0)
+    run = simulated(SYSTEMS[side], Turn(trace, 1), builtin_profile("tiny-emulated"), engines=2, window_s=10.0)
     assert run.score.offered == len(trace.rows) == 20
     assert run.score.goodput_rate > 0.9  # nothing is short at this rate
     usual = builtin_profile("tiny-emulated")
     slow = replace(usual, cost=replace(usual.cost, c0_s=DRAIN_S))
-    assert simulated(side, Turn(trace, 1), slow, engines=2, window_s=10.0).score.completed == 0
+    assert simulated(SYSTEMS[side], Turn(trace, 1), slow, engines=2, window_s=10.0).score.completed == 0
 
 
 def test_one_simulated_mesh_serves_all_replays_and_remembers() -> None:
     workload, profile = ReplayWorkload(None, 4096), builtin_profile("tiny-emulated")
     turns = [Turn(workload.at(12.0, 20.0, seed), seed, 1000.0 + 60.0 * seed) for seed in (1, 2)]
-    alone = [simulated("mesh", turn, profile, engines=1, window_s=20.0).score for turn in turns]
-    first, second = (run.score for run in in_turn("mesh", turns, profile, engines=1, window_s=20.0))
+    alone = [simulated(SYSTEMS["mesh"], turn, profile, engines=1, window_s=20.0).score for turn in turns]
+    first, second = (run.score for run in in_turn(SYSTEMS["mesh"], turns, profile, engines=1, window_s=20.0))
     assert first == alone[0]
     assert second.offered == alone[1].offered
     assert second.ttft_p50_s != alone[1].ttft_p50_s
-    direct = in_turn("direct", turns, profile, engines=1, window_s=20.0)
+    direct = in_turn(SYSTEMS["direct"], turns, profile, engines=1, window_s=20.0)
     assert [run.score for run in direct] == [
-        simulated("direct", turn, profile, engines=1, window_s=20.0).score for turn in turns
+        simulated(SYSTEMS["direct"], turn, profile, engines=1, window_s=20.0).score for turn in turns
     ]
 
 
@@ -114,5 +114,5 @@ def test_one_simulated_mesh_serves_all_replays_and_remembers() -> None:
 def test_what_a_request_spends_outside_the_steps_is_part_of_its_ttft(side: str) -> None:
     turn, usual = Turn(ReplayWorkload(None, 4096).at(2.0, 10.0, seed=1), 1), builtin_profile("tiny-emulated")
     slow = replace(usual, request_overhead_s=0.2)
-    before, after = (simulated(side, turn, p, engines=2, window_s=10.0).score for p in (usual, slow))
+    before, after = (simulated(SYSTEMS[side], turn, p, engines=2, window_s=10.0).score for p in (usual, slow))
     assert after.ttft_p50_s - before.ttft_p50_s == pytest.approx(0.2, abs=0.05)

@@ -4,49 +4,17 @@ from typing import Any
 import pytest
 
 from hmas.contracts.control import Hints, TopologyName
-from hmas.contracts.views import ShareView, Tail, VLong
+from hmas.contracts.views import ShareView
 from hmas.meta.agent.config import RulesConfig
 from hmas.meta.agent.selectors.rules import RulesSelector
 from hmas.meta.agent.selectors.selector import Choice
+from tests.builders.views import share_view, v_long
 
 SHARES = (
-    ShareView(name="a", offered=100, settled=100, ok=90, ttft_ok=95, tpot_ok=95, tokens_served=50_000, weight=1.0),
+    share_view(offered=100, settled=100, ok=90, ttft_ok=95, tpot_ok=95),
     ShareView(name="b", offered=100, settled=100, ok=90, ttft_ok=95, tpot_ok=95, tokens_served=50_000, weight=1.0),
 )
-CALM = VLong(
-    pool="m",
-    window_s=120.0,
-    arrival_rps=10.0,
-    arrival_cv=1.0,
-    burstiness=2.0,
-    prompt_mean=500.0,
-    prompt_cv=0.5,
-    output_mean=200.0,
-    output_cv=0.5,
-    predicted_total_cv=0.5,
-    prompt_histogram=(),
-    output_histogram=(),
-    tasks=(),
-    tenants=SHARES,
-    jain_index=1.0,
-    goodput=10.0,
-    goodput_rate=1.0,
-    esg_rate=100.0,
-    violation_rate=0.0,
-    ttft_violation_rate=0.0,
-    tpot_violation_rate=0.0,
-    ttft=Tail(),
-    tpot=Tail(),
-    queued=0,
-    mismatch_mean=0.0,
-    mismatch_p95=0.0,
-    utilisation=0.5,
-    trend_arrival=0.0,
-    trend_violation=0.0,
-    trend_prompt=0.0,
-    epoch=1,
-    seq=1,
-)
+CALM = v_long(tenants=SHARES)
 LATE: dict[str, Any] = {"violation_rate": 0.2, "ttft_violation_rate": 0.2}
 MOT, SJF, EDF, FCFS, WFQ, LANES = (
     TopologyName.MAX_ON_TIME,
@@ -112,9 +80,7 @@ def test_too_few_requests_decide_nothing() -> None:
     assert select(FCFS, **LATE, mismatch_mean=1.0, tenants=few).topology is FCFS
 
 
-HOG = ShareView(
-    name="hog", offered=800, settled=500, ok=450, ttft_ok=480, tpot_ok=480, tokens_served=900_000, weight=1.0
-)
+HOG = share_view("hog", offered=800, ttft_ok=480, tpot_ok=480, tokens_served=900_000)
 STARVED = ShareView(
     name="starved", offered=200, settled=100, ok=20, ttft_ok=30, tpot_ok=90, tokens_served=60_000, weight=1.0
 )

@@ -54,7 +54,7 @@ def test_noise_is_no_block(data: bytes) -> None:
 def test_a_torn_block_is_no_block(one: int, two: int, cut: int) -> None:
     old, new = ControlBlock(one, 1, 2, 3.0).pack(), ControlBlock(two, 7, 8, 9.0).pack()
     mixed = new[:cut] + old[cut:]
-    assert ControlBlock.unpack(mixed) is None or mixed in (old, new)
+    assert (ControlBlock.unpack(mixed) is None) is (mixed not in (old, new))
 
 
 def test_a_single_flipped_bit_is_found() -> None:

@@ -21,13 +21,13 @@ from hmas.contracts.worker import (
     ToGateway,
     WorkerEffect,
 )
-from hmas.laws.figures import MOST, sane, sane_int, told
+from hmas.laws.figures import MOST, sane, sane_int, shortened
 from hmas.wire.codec import encode
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.monitor import EngineMonitor, MonitorConfig, _positive
 from hmas.worker.adapters.openai_http import _Sampler
 from hmas.worker.agent.config import WorkerConfig
-from tests.conftest import examples
+from tests.conftest import PATIENCE_S, examples
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 from tests.worker.adapters.test_openai_http import PAGE, Rig, healthy, rig, whole
 from tests.worker.builders import Scripted, request
@@ -54,8 +54,12 @@ def test_a_figure_is_believed_if_it_can_be_true(value: object, expected: float |
 
 
 def test_a_text_is_cut() -> None:
-    assert told("x" * 1000) == "x" * 1000
-    assert (len(told("x" * 1001)), told("x" * 1001)[-1]) == (1000, "…")
+    assert shortened("x" * 1000) == "x" * 1000
+    assert (len(shortened("x" * 1001)), shortened("x" * 1001)[-1]) == (1000, "…")
+
+
+def read(page: bytes) -> scrape.Reading | None:
+    return scrape.read(scrape.read_page(page), scrape.VLLM)
 
 
 def page(**figures: str) -> bytes:
@@ -65,7 +69,7 @@ def page(**figures: str) -> bytes:
 @pytest.mark.parametrize("value", ABSURD)
 @pytest.mark.parametrize("name", FIGURES)
 def test_an_absurd_figure_is_left_out(name: str, value: str) -> None:
-    reading, usual = scrape.read(page(**{name: value}), scrape.VLLM), scrape.read(page(), scrape.VLLM)
+    reading, usual = read(page(**{name: value})), read(page())
     if name == "vllm:num_requests_running":
         assert reading is None
         return
@@ -83,10 +87,31 @@ def test_an_absurd_figure_is_left_out(name: str, value: str) -> None:
 def test_a_malformed_page_takes_no_time(line: bytes) -> None:
     """The time-out of the test is the check: matching took time with the square of the line."""
     cut = b"vllm:cache_config_info{" + line + b"} 1\nvllm:num_requests_running " + line + b"\n"
-    scrape.labels_of(cut, "vllm:cache_config_info")
-    scrape.read(cut, scrape.VLLM)
+    scrape.labels_of(scrape.read_page(cut), scrape.CACHE_CONFIG)
+    read(cut)
     many = b"vllm:num_requests_running 1\n" * 2**18
-    assert scrape.whole(many, "vllm:num_requests_running") == scrape.MAX_SAMPLES
+    assert scrape.whole(scrape.read_page(many), "vllm:num_requests_running") == scrape.MAX_SAMPLES
+
+
+def test_of_a_page_as_many_lines_are_read_as_the_bound_allows() -> None:
+    """However many series an engine makes up: what stands behind them is not read."""
+    other = b'vllm:made_up{n="1"} 1\n' * scrape.MAX_LINES
+    assert read(other[len(other) // scrape.MAX_LINES :] + page()) is not None
+    assert read(other + page()) is None
+
+
+async def test_a_page_is_read_up_to_its_bound_and_a_figure_that_was_cut_is_not_believed(engine: ScriptedEngine) -> None:
+    """A figure at the very end of what is read may have lost digits."""
+    rig = Rig(engine, monitor=MonitorConfig(timeout_s=PATIENCE_S))
+    known, cut = b"vllm:num_requests_running 2\n", b"vllm:num_requests_waiting 4"
+    filler = b"#" * (MonitorConfig().max_page_bytes - len(known + cut) - 1) + b"\n"
+    for more in (b"2\n", b"2\n" + b"y" * 2**23):
+        healthy(engine, known + filler + cut + more)
+        await rig.adapter._monitor.discover()
+        reading = await rig.adapter._monitor.reading()
+        assert reading is not None
+        assert (reading.running, reading.waiting) == (2, 0)
+    await rig.close()
 
 
 async def test_an_engine_that_counts_nonsense_is_judged_by_its_runs(rig: Rig) -> None:
@@ -183,7 +208,7 @@ def test_whatever_an_engine_reports_can_be_published(pages: list[tuple[float, ..
     for figures in pages:
         now_s += 0.5
         body = b"".join(f"{name} {value}\n".encode() for name, value in zip(FIGURES, figures, strict=True))
-        reading = scrape.read(body, scrape.VLLM)
+        reading = read(body)
         if reading is not None:
             published += agent.step(now_s, sampler.sample(now_s, reading, 0))
         published += agent.step(now_s, CycleTicked())

@@ -1,6 +1,7 @@
 """The engine adapter: health, samples, what gateways tell of their runs."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
+from tests.conftest import PATIENCE_S
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine
 
 PAGE = (
@@ -54,7 +56,7 @@ class Rig:
     async def event(self, kind: type[Any]) -> Any:
         """The next event of a kind."""
         while True:
-            event = await asyncio.wait_for(self.events.get(), 5)
+            event = await asyncio.wait_for(self.events.get(), PATIENCE_S)
             if isinstance(event, kind):
                 return event
 
@@ -95,13 +97,14 @@ def healthy(engine: ScriptedEngine, metrics: bytes = b"") -> None:
 
 async def test_an_engine_is_announced_with_what_it_tells_of_itself_and_sampled_at_once(slow: Rig) -> None:
     healthy(slow.engine, PAGE)
+    before_s = time.monotonic()
     slow.running = asyncio.create_task(slow.adapter.run())
-    up = await asyncio.wait_for(slow.events.get(), 5)
+    up = await asyncio.wait_for(slow.events.get(), PATIENCE_S)
     assert up == EngineWentUp(
         EngineInfo(
             engine="e1",
             up=True,
-            kind="vllm",
+            dialect="vllm",
             hardware="h",
             max_model_len=4096,
             kv_capacity_tokens=1600,
@@ -111,9 +114,9 @@ async def test_an_engine_is_announced_with_what_it_tells_of_itself_and_sampled_a
             paths=USUAL_PATHS,
         )
     )
-    sample = await asyncio.wait_for(slow.events.get(), 5)
+    sample = await asyncio.wait_for(slow.events.get(), PATIENCE_S)
     assert isinstance(sample, EngineSampled)
-    assert 0.0 < sample.age_s < 1.0
+    assert 0.0 < sample.age_s < time.monotonic() - before_s
     assert sample == EngineSampled(
         engine="e1",
         running=2,
@@ -149,14 +152,14 @@ async def test_an_engine_of_another_model_is_not_used_until_it_serves_the_pools(
     healthy(engine, PAGE)
     with structlog.testing.capture_logs() as logs:
         rig.running = asyncio.create_task(rig.adapter.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while sum(peer.path == "/v1/models" for peer in engine.requests) < 3:
                 await asyncio.sleep(0.01)
     assert rig.events.empty()
     (told,) = (line for line in logs if line["event"] == "engine_serves_another_model")
     assert (told["serves"], told["effect"]) == ("m", "it gets no request for mine")
     engine.script["/v1/models"] = whole(b'{"data":[{"id":"m"},{"id":"mine"}]}')
-    assert (await rig.event(EngineWentUp)).info.kind == "vllm"
+    assert (await rig.event(EngineWentUp)).info.dialect == "vllm"
     await rig.close()
 
 
@@ -183,7 +186,7 @@ async def test_an_engine_is_asked_what_it_serves_and_for_its_adapters(slow: Rig)
     ]  # fmt: skip
     slow.engine.script["/v1/models"] = whole(orjson.dumps({"data": cards}))
     slow.running = asyncio.create_task(slow.adapter.run())
-    up = await asyncio.wait_for(slow.events.get(), 5)
+    up = await asyncio.wait_for(slow.events.get(), PATIENCE_S)
     assert isinstance(up, EngineWentUp)
     assert up.info.paths == SERVED
     assert up.info.adapters == ("tuned",)
@@ -204,7 +207,7 @@ async def test_a_sample_is_as_old_as_its_request(slow: Rig) -> None:
 
     slow.engine.script["/metrics"] = metrics
     await slow.up()
-    await asyncio.wait_for(asked.wait(), 5)
+    await asyncio.wait_for(asked.wait(), PATIENCE_S)
     loop = asyncio.get_running_loop()
     since_s = loop.time()
     await asyncio.sleep(0.02)
@@ -311,7 +314,7 @@ async def test_an_engine_that_answers_late_but_generates_stays_up(engine: Script
 
     generated = 1
     engine.script["/health"] = late
-    await asyncio.wait_for(many.wait(), 5)
+    await asyncio.wait_for(many.wait(), PATIENCE_S)
     assert rig.adapter.up
     generated = 0
     await rig.event(EngineWentDown)

@@ -22,8 +22,8 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="1000",x="a\\"b"} 1.0"""
 
 
 def test_a_vllm_page_is_read_over_all_its_ranks() -> None:
-    assert scrape.dialect_of(VLLM_PAGE) is scrape.VLLM
-    assert scrape.read(VLLM_PAGE, scrape.VLLM) == scrape.Reading(
+    assert scrape.dialect_of(scrape.read_page(VLLM_PAGE)) is scrape.VLLM
+    assert scrape.read(scrape.read_page(VLLM_PAGE), scrape.VLLM) == scrape.Reading(
         running=5,
         waiting=4,
         kv_usage=0.5,
@@ -33,13 +33,13 @@ def test_a_vllm_page_is_read_over_all_its_ranks() -> None:
         gap_sum_s=2.5,
         gap_count=100.0,
     )
-    assert scrape.labels_of(VLLM_PAGE, "vllm:cache_config_info")["num_gpu_blocks"] == "1000"
+    assert scrape.labels_of(scrape.read_page(VLLM_PAGE), "vllm:cache_config_info")["num_gpu_blocks"] == "1000"
 
 
 def test_an_sglang_page_is_told_apart() -> None:
     page = b"sglang:num_running_reqs 2\nsglang:num_queue_reqs 1\nsglang:token_usage 0.5\n"
-    assert scrape.dialect_of(page) is scrape.SGLANG
-    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(
+    assert scrape.dialect_of(scrape.read_page(page)) is scrape.SGLANG
+    assert scrape.read(scrape.read_page(page), scrape.SGLANG) == scrape.Reading(
         running=2,
         waiting=1,
         kv_usage=0.5,
@@ -63,7 +63,7 @@ sglang:num_retracted_requests_total{model_name="m",priority=""} 4.0
 sglang:prompt_tokens_total{model_name="m",priority=""} 10.0
 sglang:prompt_tokens_total{model_name="m",priority="5"} 32.0
 """
-    assert scrape.read(page, scrape.SGLANG) == scrape.Reading(
+    assert scrape.read(scrape.read_page(page), scrape.SGLANG) == scrape.Reading(
         running=3,
         waiting=7,
         kv_usage=0.0,
@@ -77,14 +77,14 @@ sglang:prompt_tokens_total{model_name="m",priority="5"} 32.0
 
 def test_an_sglang_that_ran_nothing_yet_is_known_all_the_same() -> None:
     page = b"# TYPE sglang:startup_time_seconds gauge\nsglang:startup_time_seconds 3.0\n"
-    assert scrape.dialect_of(page) is scrape.SGLANG
-    assert scrape.read(page, scrape.SGLANG) is None
+    assert scrape.dialect_of(scrape.read_page(page)) is scrape.SGLANG
+    assert scrape.read(scrape.read_page(page), scrape.SGLANG) is None
 
 
 @pytest.mark.parametrize("page", [b"", b"process_cpu_seconds_total 1\n", b"vllm:num_requests_running", b"<html>"])
 def test_other_pages_are_of_no_dialect(page: bytes) -> None:
-    assert scrape.dialect_of(page) is None
-    assert scrape.read(page, scrape.VLLM) is None
+    assert scrape.dialect_of(scrape.read_page(page)) is None
+    assert scrape.read(scrape.read_page(page), scrape.VLLM) is None
 
 
 def test_rates_survive_a_restart_of_the_engine() -> None:
@@ -94,8 +94,10 @@ def test_rates_survive_a_restart_of_the_engine() -> None:
 
 
 def test_the_step_is_the_mean_gap_between_two_readings() -> None:
-    before = scrape.read(VLLM_PAGE, scrape.VLLM)
-    after = scrape.read(VLLM_PAGE.replace(b"} 2.5", b"} 3.5").replace(b"} 100.0", b"} 150.0"), scrape.VLLM)
+    before = scrape.read(scrape.read_page(VLLM_PAGE), scrape.VLLM)
+    after = scrape.read(
+        scrape.read_page(VLLM_PAGE.replace(b"} 2.5", b"} 3.5").replace(b"} 100.0", b"} 150.0")), scrape.VLLM
+    )
     assert before is not None
     assert after is not None
     assert scrape.mean_gap_s(before, after) == pytest.approx(0.02)

@@ -12,6 +12,7 @@ from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
 from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
+from tests.conftest import PATIENCE_S
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
 
 METRICS = b"""\
@@ -83,7 +84,7 @@ class Rig:
 
     async def event(self, kind: type[Any]) -> Any:
         while True:
-            event = await asyncio.wait_for(self.events.get(), 5)
+            event = await asyncio.wait_for(self.events.get(), PATIENCE_S)
             if isinstance(event, kind):
                 return event
 
@@ -102,7 +103,7 @@ async def rig(engine: ScriptedEngine) -> AsyncIterator[Rig]:
 
 async def test_it_is_discovered_with_its_own_bounds(rig: Rig) -> None:
     info = (await rig.event(EngineWentUp)).info
-    assert (info.kind, info.max_num_seqs, info.kv_capacity_tokens, info.block_size) == ("sglang", 128, 20480, 1)
+    assert (info.dialect, info.max_num_seqs, info.kv_capacity_tokens, info.block_size) == ("sglang", 128, 20480, 1)
     assert info.max_model_len == 8192
 
 
@@ -154,15 +155,15 @@ async def test_n_run_becomes_its_live_cap_and_is_put_back_at_the_end(rig: Rig) -
     await rig.event(EngineWentUp)
     rig.adapter.steer(128, 1024)  # its own bound: nothing to tell
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await asyncio.wait_for(rig.sglang.cap(32), PATIENCE_S)
     for n_run in (31, 20, 4):  # close together: the last one counts
         rig.adapter.steer(n_run, 1024)
-    await asyncio.wait_for(rig.sglang.cap(4), 5)
+    await asyncio.wait_for(rig.sglang.cap(4), PATIENCE_S)
     assert rig.sglang.caps == [32, 4]
     rig.adapter.steer(1000, 1024)
-    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    await asyncio.wait_for(rig.sglang.cap(128), PATIENCE_S)
     rig.adapter.steer(0, 1024)
-    await asyncio.wait_for(rig.sglang.cap(1), 5)
+    await asyncio.wait_for(rig.sglang.cap(1), PATIENCE_S)
     await rig.adapter.close()
     assert rig.sglang.caps == [32, 4, 128, 1, 128]
 
@@ -172,7 +173,7 @@ async def test_a_cap_that_it_has_not_answered_is_put_back_too(engine: ScriptedEn
     await rig.event(EngineWentUp)
     rig.sglang.answering.clear()
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await asyncio.wait_for(rig.sglang.cap(32), PATIENCE_S)
     rig.task.cancel()
     rig.sglang.answering.set()
     await rig.close()
@@ -183,7 +184,7 @@ async def test_one_that_does_not_answer_at_the_end_is_asked_again(engine: Script
     rig = Rig(engine)
     await rig.event(EngineWentUp)
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await asyncio.wait_for(rig.sglang.cap(32), PATIENCE_S)
     well = engine.script["/set_internal_state"]
 
     async def silent(peer: Peer) -> None:
@@ -198,23 +199,23 @@ async def test_one_that_does_not_answer_at_the_end_is_asked_again(engine: Script
 async def test_one_that_was_out_of_reach_for_a_while_gets_its_own_cap_back(rig: Rig) -> None:
     await rig.event(EngineWentUp)
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await asyncio.wait_for(rig.sglang.cap(32), PATIENCE_S)
     well = rig.engine.script["/health"]
     rig.engine.script["/health"] = lambda peer: peer.reply(b"", 503)
     await rig.event(EngineWentDown)
     rig.engine.script["/health"] = well
     await rig.event(EngineWentUp)
     rig.adapter.steer(128, 1024)
-    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    await asyncio.wait_for(rig.sglang.cap(128), PATIENCE_S)
 
 
 async def test_the_operator_cannot_say_more_than_it_runs(engine: ScriptedEngine) -> None:
     rig = Rig(engine, max_num_seqs=256)
     assert (await rig.event(EngineWentUp)).info.max_num_seqs == 128
     rig.adapter.steer(64, 1024)
-    await asyncio.wait_for(rig.sglang.cap(64), 5)
+    await asyncio.wait_for(rig.sglang.cap(64), PATIENCE_S)
     rig.adapter.steer(256, 1024)  # it refuses more than its own bound
-    await asyncio.wait_for(rig.sglang.cap(128), 5)
+    await asyncio.wait_for(rig.sglang.cap(128), PATIENCE_S)
     await rig.close()
 
 
@@ -222,7 +223,7 @@ async def test_the_operator_may_say_less_and_its_own_bound_is_put_back(engine: S
     rig = Rig(engine, max_num_seqs=16)
     assert (await rig.event(EngineWentUp)).info.max_num_seqs == 16
     rig.adapter.steer(16, 1024)
-    await asyncio.wait_for(rig.sglang.cap(16), 5)
+    await asyncio.wait_for(rig.sglang.cap(16), PATIENCE_S)
     await rig.close()
     assert rig.sglang.caps == [16, 128]
 
@@ -240,7 +241,7 @@ async def test_pipeline_stages_share_the_cap(engine: ScriptedEngine) -> None:
     rig.sglang.info["pp_size"] = 4
     await rig.event(EngineWentUp)
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(8), 5)
+    await asyncio.wait_for(rig.sglang.cap(8), PATIENCE_S)
     await rig.close()
 
 
@@ -260,7 +261,7 @@ async def test_the_admin_key_goes_to_admin_paths_only(engine: ScriptedEngine, ad
     rig = Rig(engine, admin_key=admin_key)
     await rig.event(EngineWentUp)
     rig.adapter.steer(32, 1024)
-    await asyncio.wait_for(rig.sglang.cap(32), 5)
+    await asyncio.wait_for(rig.sglang.cap(32), PATIENCE_S)
     await rig.close()
     keys = {(peer.path == "/set_internal_state", peer.headers["authorization"]) for peer in engine.requests}
     assert keys == {(True, f"Bearer {sent}"), (False, "Bearer k")}

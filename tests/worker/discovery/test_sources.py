@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from structlog.testing import capture_logs
 
 from hmas.worker.discovery.dns import DnsEngines, resolve_tcp
 from hmas.worker.discovery.endpoint_slices import EndpointSlices
@@ -49,6 +50,7 @@ def test_a_source_is_known_by_its_scheme(text: str, source: object) -> None:
 @pytest.mark.parametrize(
     "text",
     ["dns+http://vllm", "dns+http://vllm:0", "dns+vllm:80", "file+", "kubernetes+http://serving", "dns+https://a:1",
+     "dns+http://a..b:80", f"dns+http://{'a' * 64}:80",
      "kubernetes+http://a:70000/app=vllm", "kubernetes+http:///app=vllm\r\nX: y"],
 )  # fmt: skip
 def test_a_source_in_no_known_form_is_refused_at_start(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -106,6 +108,12 @@ async def test_a_name_that_cannot_be_resolved_changes_nothing() -> None:
     assert [[engine.url for engine in each] for each in found] == [["http://10.0.0.1:8000"], ["http://10.0.0.2:8000"]]
 
 
+async def test_a_name_that_no_resolver_takes_is_as_one_that_is_not_known() -> None:
+    with capture_logs() as logs:
+        assert await DnsEngines(DnsSource("a..b", 8000), 1.0).read() == ()
+    assert [entry["event"] for entry in logs] == ["engines_not_resolved"]
+
+
 async def test_the_machines_resolver_answers_in_the_form_that_is_read() -> None:
     assert {address[0] for *_, address in await resolve_tcp("127.0.0.1", 80)} == {"127.0.0.1"}
 
@@ -128,22 +136,84 @@ def test_a_file_is_read_when_it_changes_and_a_faulty_one_changes_nothing(tmp_pat
     assert file.read() == ()
 
 
+BOMB = b"- &a0 {x: 1, y: 2}\n" + b"".join(
+    b"- &a%d {<<: [%b]}\n" % (level, b",".join([b"*a%d" % (level - 1)] * 9)) for level in range(1, 9)
+)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         (b"engines: [http://a:1]", "must be a list"),
-        (b"- {url: 'http://a:1', speed: 3}", "speed"),
+        (b"- {url: 'http://a:1', speed: 3}", r"entry 0.speed \(line 1\)"),
         (b"- 3", "entry 0"),
-        (b"- http://a:1\n  oops", "no URL"),
-        (b"- http://a:1\n- http://a:1", "same name"),
-        (b"- \x00", "no valid YAML"),
+        (b"- http://a:1\n  oops", "not a URL"),
+        (b"- http://a:1\n- http://a:1", "in lines 1 and 2, have the same name 'a:1'"),
+        (b"- \x00", "not valid YAML"),
         (b"- http://a:1\n" * 1025, "at most 1024"),
         (b" " * (2**20 + 1), "larger than"),
+        (b"[" * 100_000, "line 1: it is nested more than 4 deep"),
+        (b"{a: " * 100_000, "nested more than 4"),
+        (b"- " * 100_000, "nested more than 4"),
+        (BOMB, "line 2: what an anchor names must hold no alias"),
+        (b"- &a {b: *a}", "must hold no alias"),
+        (b"- &a [" + b"x, " * 64 + b"x]", "more than 64 values"),
+        (b"- &a x\n" + b"- *a\n" * 4097, "more than 4096 aliases"),
+        (b"- [" + b"x, " * 65_536 + b"]", "more than 65536 values"),
+        (b"- !!timestamp foo", "the tag 'tag:yaml.org,2002:timestamp' is of no use here"),
+        (b"- !!bool foo", "the tag"),
+        (b"- 2001-99-99", "not valid YAML: month"),
+        (b"- {url: 'http://a:1', max_num_seqs: " + b"9" * 5000 + b"}", "not valid YAML: Exceeds the limit"),
+        (
+            b"- http://a:1\n- {url: 'http://b:1',\n   max_num_seqs: 1%b}" % (b"0" * 23),
+            r"entry 1.max_num_seqs \(line 2\)",
+        ),
+        (b"- {url: 'http://a:1', max_model_len: 4294967296}", "entry 0.max_model_len"),
+        (b"- {url: 'http://a:1', kv_capacity_tokens: .inf}", "entry 0.kv_capacity_tokens"),
+        (b"- http://[::1:8000", "entry 0.url .*is not a URL: write one such as http://10.0.0.1:8000"),
+        (b"- http://h:99999", "is not a URL"),
+        (b"- http://h:0", "is not a URL"),
+        (b"- http://", "is not a URL"),
+        (b"- http://a..b:1", "is not a URL"),
+        (b"- http://%b:1" % (b"a" * 64), "is not a URL"),
+        (b"- {url: 'http://h:1', kind: vlm}", "entry 0.kind .*'vllm', 'sglang', 'openai' or 'emulated'"),
+        (b'- "http://h\\0x:1"', "is not a URL"),
+        (b'- "http://h:1\\r\\nX: y"', "is not a URL"),
+        (b"- {url: ''}", "entry 0.url"),
+        (b"- {url: 'http://h:1', advertise_url: 'http://h:x'}", "entry 0.advertise_url"),
+        (b'- {url: "http://h:1", name: "a\\nb"}', r"entry 0.name \(line 1\): it must be one line"),
+        (b"- {url: 'http://h:1', model: '%b'}" % (b"m" * 257), "entry 0.model"),
+        (b"- {url: 'http://h:1', kv_events: 'tcp://h:99999'}", "entry 0.kv_events"),
     ],
 )
 def test_a_faulty_file_says_what_is_wrong(text: bytes, reason: str) -> None:
+    """Nothing is built of what is too deep, or would become too large: the interpreter does not survive it, and a merge
+    of merges takes minutes."""
     with pytest.raises(EngineFileError, match=reason):
         parse_engines(text)
+
+
+def test_what_engines_have_in_common_may_be_said_once() -> None:
+    text = (
+        b"- &base {url: 'http://a:1', hardware: H100, max_num_seqs: 64}\n- {<<: *base, url: 'http://[::1]:8000/v1'}\n"
+    )
+    assert [(e.label, e.hardware, e.max_num_seqs) for e in parse_engines(text)] == [
+        ("a:1", "H100", 64), ("[::1]:8000/v1", "H100", 64),
+    ]  # fmt: skip
+
+
+def test_a_faulty_file_is_looked_at_once_and_is_told_of_once(tmp_path: Path) -> None:
+    path = tmp_path / "engines.yaml"
+    path.write_bytes(b"- http://a:1\n")
+    file = FileEngines(path, 1.0)
+    good = file.read()
+    with capture_logs() as logs:
+        for _ in range(3):
+            path.write_bytes(b"[" * 100_000)
+            assert file.read() is None
+        path.write_bytes(b"- http://a:1\n")
+        assert file.read() == good
+    assert [line["reason"] for line in logs] == ["line 1: it is nested more than 4 deep"]
 
 
 # --- Kubernetes --------------------------------------------------------------------------------------------------
@@ -279,7 +349,7 @@ class Watching:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def last(self, *urls: str) -> None:
-        await eventually(lambda: bool(self.found) and self.found[-1] == list(urls), 5)
+        await eventually(lambda: bool(self.found) and self.found[-1] == list(urls))
 
 
 async def test_engines_follow_the_watch(api: ApiStub, account: Path) -> None:
@@ -309,7 +379,7 @@ async def test_a_watch_that_ends_goes_on_where_it_was(api: ApiStub, account: Pat
         await watching.last("1:8000", "2:8000", "3:8000")
         (account / "token").write_text("renewed")
         api.changes.put(None)
-        await eventually(lambda: len(api.watches()) == 3, 5)
+        await eventually(lambda: len(api.watches()) == 3)
     assert api.watches() == ["5", "9", "10"]
     assert len(api.asked) == 4  # one list
     assert api.tokens[-1] == "Bearer renewed"
@@ -330,7 +400,7 @@ async def test_a_place_that_was_forgotten_is_read_anew_and_nonsense_is_survived(
         if how["type"] == "ERROR":
             await watching.last("9:8000")
         api.say("ADDED", endpoint_slice("b", "10.0.0.2", version="60"))
-        await eventually(lambda: "2:8000" in watching.found[-1], 5)
+        await eventually(lambda: "2:8000" in watching.found[-1])
 
 
 async def test_an_api_server_that_refuses_changes_nothing_and_is_asked_again(api: ApiStub, account: Path) -> None:
@@ -342,5 +412,5 @@ async def test_an_api_server_that_refuses_changes_nothing_and_is_asked_again(api
 
 def test_outside_of_a_cluster_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(OSError, match="this is no pod"):
+    with pytest.raises(OSError, match="this is not a pod"):
         ApiServer.of_pod(account=tmp_path)

@@ -1,7 +1,6 @@
 """Hybrid: P of Niyama Eq. 4 and 5, relegation, low priority first, nobody starved, alpha within its hints."""
 
 from dataclasses import replace
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -9,12 +8,12 @@ from hypothesis import strategies as st
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Slo
-from hmas.worker.agent.applications import Applications
 from hmas.worker.agent.config import ApplicationsConfig
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.service_view import ServiceView
-from hmas.worker.agent.topologies import TOPOLOGIES
-from hmas.worker.agent.topologies.hybrid import Hybrid, HybridConfig, due_s, slack_s, work_s
+from hmas.worker.agent.engines.service_view import ServiceView
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.estimates.applications import Applications
+from hmas.worker.agent.order.topologies import TOPOLOGIES
+from hmas.worker.agent.order.topologies.hybrid import Hybrid, HybridConfig, due_s, slack_s, work_s
 from tests.worker.builders import annotation, entry, request
 
 EDF = Hints(alpha_low=0.0, alpha_high=0.0)
@@ -56,7 +55,7 @@ def order(topology: Hybrid) -> list[str]:
 
 
 def test_it_is_in_the_table() -> None:
-    assert isinstance(TOPOLOGIES[TopologyName.HYBRID](Hints(), Random(1)), Hybrid)
+    assert isinstance(TOPOLOGIES[TopologyName.HYBRID](Hints()), Hybrid)
 
 
 def test_due_and_work_of_an_interactive_and_of_a_whole_answer() -> None:
@@ -195,6 +194,30 @@ def test_applications_remember_what_their_answers_seldom_exceed() -> None:
         known.learn(mine, tokens)
     assert known.usual_tokens(mine) == pytest.approx(15 + 2 * 5, rel=0.01)
     assert known.usual_tokens(other) is None
+
+
+def test_a_tenant_with_many_applications_forgets_its_own() -> None:
+    known, busy = Applications(APPLICATIONS), request("a", tenant="busy")
+    once, kept = request("a", tenant="many", flow="once"), request("a", tenant="many", flow="kept")
+    for each in (busy, once, kept):
+        for _ in range(APPLICATIONS.min_count):
+            known.learn(each, 5)
+    for number in range(APPLICATIONS.max_applications):
+        known.learn(request("a", tenant="many", flow=f"f{number}"), 5)
+        if number % 1000 == 0:
+            known.learn(kept, 5)
+    assert [known.usual_tokens(each) for each in (busy, once, kept)] == [pytest.approx(5.0), None, pytest.approx(5.0)]
+
+
+def test_a_new_tenant_finds_room_at_the_one_with_the_most_applications() -> None:
+    config = ApplicationsConfig(min_count=1, max_applications=4)
+    known = Applications(config)
+    few = request("a", tenant="few")
+    many = [request("a", tenant="many", flow=flow) for flow in ("1", "2", "3")]
+    new = request("a", tenant="new")
+    for each in (few, *many, new):
+        known.learn(each, 7)
+    assert [known.usual_tokens(each) for each in (few, *many, new)] == [7.0, None, 7.0, 7.0, 7.0]
 
 
 def test_applications_are_bounded() -> None:

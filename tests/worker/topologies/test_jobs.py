@@ -1,14 +1,13 @@
 """Orders that know jobs: Maestro's, and MaxOnTime's plan for jobs with a budget."""
 
 from dataclasses import replace
-from random import Random
 
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.job import JobFacts
 from hmas.contracts.request import Slo
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.service_view import ServiceView
-from hmas.worker.agent.topologies import TOPOLOGIES, Topology
+from hmas.worker.agent.engines.service_view import ServiceView
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.order.topologies import TOPOLOGIES, Topology
 from tests.worker.builders import entry, request
 
 
@@ -22,7 +21,7 @@ def staged(seq: int, *, own: float = 100.0, future: float = 0.0, left_s: float |
 
 
 def make(name: TopologyName) -> Topology:
-    return TOPOLOGIES[name](Hints(), Random(1))
+    return TOPOLOGIES[name](Hints())
 
 
 def order(topology: Topology, entries: list[QueueEntry]) -> list[str]:

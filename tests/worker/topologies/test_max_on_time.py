@@ -1,7 +1,6 @@
-"""Moore-Hodgson against brute force, and what MaxOnTime adds to it."""
+"""The order of deadlines against one walk over all jobs, and what MaxOnTime adds to Moore-Hodgson."""
 
 from dataclasses import replace
-from itertools import combinations
 from math import inf
 from random import Random
 
@@ -11,95 +10,42 @@ from hypothesis import strategies as st
 
 from hmas.contracts.control import Hints, StepTime
 from hmas.contracts.request import Slo
-from hmas.worker.agent import deadline_order
-from hmas.worker.agent.deadline_order import DeadlineOrder, Job
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.relegated import RelegatedConfig
-from hmas.worker.agent.service_view import EngineOccupancy, ServiceView
-from hmas.worker.agent.surges import SurgesConfig
-from hmas.worker.agent.topologies.max_on_time import (
+from hmas.worker.agent.engines.service_view import EngineOccupancy, ServiceView
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.order import deadline_order
+from hmas.worker.agent.order.deadline_order import DeadlineOrder
+from hmas.worker.agent.order.fairness import FairnessConfig
+from hmas.worker.agent.order.moore_hodgson import PlannedWork
+from hmas.worker.agent.order.relegated import RelegatedConfig
+from hmas.worker.agent.order.service_rate import ServiceRate, ServiceRateConfig
+from hmas.worker.agent.order.surges import SurgesConfig
+from hmas.worker.agent.order.topologies.max_on_time import (
     RELEGATED_RANK,
     MaxOnTime,
     MaxOnTimeConfig,
-    ServiceRate,
-    ServiceRateConfig,
 )
+from hmas.worker.agent.order.work_model import WorkModelConfig
 from tests.worker.builders import annotation, entry, request
 
-jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)
+
+def job_of(seq: int, row: tuple[int, int]) -> PlannedWork:
+    return PlannedWork(entry(seq), float(row[1]), float(row[1]), float(row[0]), float(row[0]))
 
 
-def in_time(chosen: list[tuple[int, int]]) -> bool:
-    """(work, due) each, by due date on one server of rate 1."""
-    done = 0
-    for work, due in sorted(chosen, key=lambda job: job[1]):
-        done += work
-        if done > due:
-            return False
-    return True
-
-
-def best(offered: list[tuple[int, int]]) -> tuple[int, int]:
-    """Most jobs in time, and the least work of as many."""
-    for size in range(len(offered), 0, -1):
-        works = [sum(w for w, _ in s) for s in combinations(offered, size) if in_time(list(s))]
-        if works:
-            return size, min(works)
-    return 0, 0
-
-
-@given(jobs)
-def test_it_keeps_as_many_as_any_choice_could(offered: list[tuple[int, int]]) -> None:
-    """Offered all at once; repaired after each in any order, what is kept is in time, if not always the most."""
-    order = DeadlineOrder()
-    order.refill(job_of(seq, row) for seq, row in enumerate(offered))
-    kept = repaired(order, offered)
-    assert in_time(kept)
-    assert (len(kept), sum(work for work, _ in kept)) == best(offered)
-    order = DeadlineOrder()
-    for seq, row in enumerate(offered):
-        order.add(job_of(seq, row))
-        assert in_time(repaired(order, offered))
-
-
-@given(jobs)
-def test_one_walk_gives_up_what_one_by_one_does(offered: list[tuple[int, int]]) -> None:
-    order = DeadlineOrder()
-    order.refill(job_of(seq, row) for seq, row in enumerate(offered))
-    given_up = order.give_up(0.0, 1.0, len(offered))
-    one_by_one = DeadlineOrder()
-    one_by_one.refill(job_of(seq, row) for seq, row in enumerate(offered))
-    repaired(one_by_one, offered)
-    assert {job.entry.seq for job in order} == {job.entry.seq for job in one_by_one}
-    assert sorted([*(j.entry.seq for j in order), *(j.entry.seq for j in given_up)]) == list(range(len(offered)))
-    assert order.sacrifice(0.0, 1.0) is None
-
-
-def job_of(seq: int, row: tuple[int, int]) -> Job:
-    return Job(entry(seq), float(row[1]), float(row[1]), float(row[0]), float(row[0]))
-
-
-def repaired(order: DeadlineOrder, offered: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What is left once nothing is late."""
-    while (job := order.sacrifice(0.0, 1.0)) is not None:
-        order.remove(job.entry)
-    return [offered[job.entry.seq] for job in order]
-
-
-def naive(kept: list[Job], now_s: float, rate: float) -> Job | None:
-    before, dearest = 0.0, None
-    for job in sorted(kept, key=lambda j: j.place):
+def naive(kept: list[PlannedWork], now_s: float, rate: float) -> PlannedWork | None:
+    before, highest_priced = 0.0, None
+    for job in sorted(kept, key=lambda j: j.rank):
         before += job.work
-        if dearest is None or job.price >= dearest.price:
-            dearest = job
+        if highest_priced is None or job.price >= highest_priced.price:
+            highest_priced = job
         if before > rate * (job.due_s - now_s) + 1e-9:
-            return job if job.work > rate * (job.due_s - now_s) else dearest
+            return job if job.work > rate * (job.due_s - now_s) else highest_priced
     return None
 
 
-def naive_quickest(kept: list[Job], now_s: float, rate: float, share: float) -> Job | None:
+def naive_quickest(kept: list[PlannedWork], now_s: float, rate: float, share: float) -> PlannedWork | None:
     best, before, spare = None, 0.0, inf
-    for job in sorted(kept, key=lambda j: j.place):
+    for job in sorted(kept, key=lambda j: j.rank):
         if best is None or (job.passing <= spare and job.passing < best.work):
             best = job
         before += job.work
@@ -107,7 +53,7 @@ def naive_quickest(kept: list[Job], now_s: float, rate: float, share: float) -> 
     return best
 
 
-def finished(kept: list[Job], rate: float, share: float) -> dict[int, float]:
+def finished(kept: list[PlannedWork], rate: float, share: float) -> dict[int, float]:
     """When each job ends, by number, if the quickest goes first every time."""
     order, now_s, ends = DeadlineOrder(), 0.0, dict[int, float]()
     for job in kept:
@@ -154,7 +100,7 @@ def test_blocks_answer_as_one_walk_would(seed: int) -> None:
     rng = Random(seed)
     size, deadline_order.BLOCK = deadline_order.BLOCK, 3
     try:
-        order, kept = DeadlineOrder(), dict[int, Job]()
+        order, kept = DeadlineOrder(), dict[int, PlannedWork]()
         if rng.random() < 0.5:
             kept = {n: _job(rng, n) for n in range(rng.randrange(40))}
             order.refill(kept.values())
@@ -167,7 +113,7 @@ def test_blocks_answer_as_one_walk_would(seed: int) -> None:
                 order.add(kept[n])
             now_s, rate = rng.choice([0.0, 3.0]), rng.choice([0.5, 1.0, 4.0])
             assert order.sacrifice(now_s, rate) is naive(list(kept.values()), now_s, rate)
-            assert order.first() is min(kept.values(), key=lambda j: j.place, default=None)
+            assert order.first() is min(kept.values(), key=lambda j: j.rank, default=None)
             share = rng.choice([0.0, 0.1, 0.5, 1.0])  # one job in five may not pass others
             assert order.quickest(now_s, rate, share, 100) is naive_quickest(list(kept.values()), now_s, rate, share)
             assert len(order) == len(kept)
@@ -175,11 +121,11 @@ def test_blocks_answer_as_one_walk_would(seed: int) -> None:
         deadline_order.BLOCK = size
 
 
-def _job(rng: Random, seq: int, passing: float = 0.8) -> Job:
+def _job(rng: Random, seq: int, passing: float = 0.8) -> PlannedWork:
     due_s = rng.choice([1.0, 5.0, 20.0, 60.0]) + rng.random()
     work = rng.randint(1, 8) / 8
     place_s, price = due_s + rng.random(), work / rng.choice([1.0, 2.0])
-    return Job(entry(seq), place_s, due_s, work, price, passes=rng.random() < passing)
+    return PlannedWork(entry(seq), place_s, due_s, work, price, passes=rng.random() < passing)
 
 
 def view(now_s: float, running: int = 4) -> ServiceView:
@@ -241,7 +187,8 @@ def test_a_short_one_goes_first_where_the_others_have_time(share: float, order: 
 def test_a_tenant_that_floods_passes_nobody() -> None:
     """Two tenants share; one was served 90 % of all tokens."""
     for flooding, order in ((False, [12, 11]), (True, [11, 12])):
-        topology = MaxOnTime(Hints(slack_share=1.0), MaxOnTimeConfig(surges=SurgesConfig(least=1.0), tolerated=1.5))
+        config = MaxOnTimeConfig(surges=SurgesConfig(least=1.0), fairness=FairnessConfig(tolerated=1.5))
+        topology = MaxOnTime(Hints(slack_share=1.0), config)
         for tenant, tokens in (("flood", 9e5 if flooding else 1e5), ("other", 1e5)):
             served = entry(1, request("s", tenant=tenant))
             topology.on_served(served, tokens, True)
@@ -264,7 +211,9 @@ def test_the_objective_of_tokens_keeps_deadline_order() -> None:
 @pytest.mark.parametrize(("every_s", "first"), [(1, 10_002), (20, 10_001)])
 def test_bursts_leave_less_of_the_slack_to_short_ones(every_s: int, first: int) -> None:
     """Equal loads, spread evenly or all of twenty seconds at once: only where they are even may the short one pass."""
-    topology = MaxOnTime(Hints(), MaxOnTimeConfig(rate=ServiceRateConfig(window_s=1e9, cold_s=1e9)))
+    topology = MaxOnTime(
+        Hints(), MaxOnTimeConfig(work=WorkModelConfig(rate=ServiceRateConfig(window_s=1e9, cold_s=1e9)))
+    )
 
     def arrive(seq: int, work_s: float, second: float, ttft_s: float = 4.0) -> None:
         made = prefilling(seq, work_s, arrival_s=second, ttft_s=ttft_s)
@@ -413,7 +362,7 @@ def test_doubling_the_weight_of_a_class_never_lowers_its_share_on_time(
     """Of each request: its work and due time in s, and whether it is of the class."""
     shares = []
     for utility in (weight, 2.0 * weight):
-        topology = MaxOnTime(Hints(), MaxOnTimeConfig(few=len(offered)))
+        topology = MaxOnTime(Hints(), MaxOnTimeConfig(max_single_drops=len(offered)))
         entries = []
         for seq, (work, due, inside) in enumerate(offered):
             made = prefilling(seq, float(work), ttft_s=2.0 * due)

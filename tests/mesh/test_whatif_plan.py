@@ -1,0 +1,94 @@
+"""`hmas whatif --plan`: the engines that it asks for, the steps that it tells, and what it refuses."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hmas.contracts.control import TopologyName
+from hmas.contracts.engine_kind import EngineKind
+from hmas.contracts.pool_plan import Catalogue, InstanceType
+from hmas.contracts.rehearsal import Policy, PoolEngine, PoolFacts
+from hmas.contracts.step_cost import StepCostModel
+from hmas.contracts.views import PaceView
+from hmas.mesh.past_files import Past, write_own
+from hmas.mesh.whatif_cli import whatif
+from hmas.mesh.whatif_plan import WantedEngines, planned
+from hmas.runtime.catalogue_file import render_catalogue
+from tests.sim.test_past_replay import row
+
+PACE = PaceView(worker="", engine="", base_s=0.01, sequence_s=2e-4, context_s=1e-7, prompt_s=5e-5, observations=9)
+TP1 = InstanceType(
+    name="m-tp1", model="m", hardware="h100", gpus=1, step=StepCostModel(0.01, 1e-5, 1e-5, 1e-8), kv_tokens=8192
+)  # fmt: skip
+TP2 = replace(TP1, name="m-tp2", gpus=2, kv_tokens=32768, start_s=90.0)
+SMALL = PoolEngine(
+    max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16, kind=EngineKind("", "H100"), pace=PACE
+)  # fmt: skip
+LARGE, ODD = replace(SMALL, kv_capacity_tokens=32768), replace(SMALL, kv_capacity_tokens=100)
+FACTS = PoolFacts(engines=(LARGE, SMALL, SMALL, ODD), workers=1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A plan of two pools, and the catalogue of its types."""
+    plan, catalogue = tmp_path / "plan.yaml", tmp_path / "catalogue.yaml"
+    plan.write_text("p: {m-tp2: 2, m-tp1: 1}\nq: {n: 1}\n")
+    others = replace(TP1, name="n", model="n"), replace(TP1, name="n-twin", model="n")
+    catalogue.write_text(render_catalogue(Catalogue((*others, TP1, TP2))))
+    return plan, catalogue
+
+
+def wanted(files: tuple[Path, Path], pool: str = "p") -> WantedEngines:
+    return planned(pool, FACTS, *files)
+
+
+def counts(found: WantedEngines) -> list[tuple[InstanceType, int]]:
+    assert isinstance(found.engines, tuple)
+    return [(each.instance_type, each.count) for each in found.engines]
+
+
+def test_a_plan_is_read_with_the_types_of_what_is_there(files: tuple[Path, Path]) -> None:
+    found = wanted(files)
+    assert counts(found) == [(TP2, 2), (TP1, 1)]
+    assert [each.instance_type for each in found.facts.engines] == [TP2, TP1, TP1, None]
+
+
+def test_the_steps_are_told(files: tuple[Path, Path]) -> None:
+    assert wanted(files).steps == (
+        "1 x m-tp2 stay, 1 x m-tp2 join after 90 s, 1 x m-tp1 stay, 1 x m-tp1 drain, "
+        "1 like no type of the catalogue drain"
+    )
+
+
+def test_a_plan_without_the_pool_is_refused_unless_the_record_has_no_name(files: tuple[Path, Path]) -> None:
+    with pytest.raises(ValueError, match="says nothing of the pool 'z': it has p, q"):
+        wanted(files, "z")
+    with pytest.raises(ValueError, match="says nothing of the pool '': it has p, q"):
+        wanted(files, "")
+    files[0].write_text("p: {m-tp1: 1}")
+    assert counts(wanted(files, "")) == [(TP1, 1)]
+
+
+def test_types_are_of_the_catalogue_that_ships_unless_another_one_is_named(files: tuple[Path, Path]) -> None:
+    files[0].write_text("p: {qwen3-32b-fp8-trtllm-h100-tp1: 1}")
+    ((kind, count),) = counts(planned("p", FACTS, files[0], None))
+    assert (kind.gpus, count) == (1, 1)
+
+
+def test_the_command_plays_a_plan(files: tuple[Path, Path], tmp_path: Path) -> None:
+    past = tmp_path / "past.jsonl"
+    rows = tuple(row(-100.0 + i, 0.2, 1.0) for i in range(90))
+    policy = Policy(topology=TopologyName.MAX_ON_TIME)
+    write_own(Past(pool="p", in_force=policy, rows=rows, facts=FACTS), past)
+    plan, catalogue = map(str, files)
+    asked = [str(past), "--plan", plan, "--catalogue", catalogue]
+    command = typer.Typer()
+    command.command()(whatif)
+    done = CliRunner().invoke(command, asked)
+    assert done.exit_code == 3, done.output  # of too few requests
+    assert "steps of the plan: 1 x m-tp2 stay, 1 x m-tp2 join after 90 s" in done.output
+    both = CliRunner().invoke(command, [*asked, "--engines", "+1"])
+    assert both.exit_code == 1
