@@ -5,9 +5,10 @@ from itertools import product
 from statistics import median
 from time import perf_counter
 
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core import EngineCore
 from hmas.engine.core.chunking import TokenDeadline
-from hmas.engine.core.profile import EngineLimits, EngineProfile, StepCostModel
+from hmas.engine.core.profile import EngineLimits, EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 
 GOALS_US = {64: 100.0, 256: 300.0}

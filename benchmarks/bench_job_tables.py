@@ -9,29 +9,27 @@ from time import perf_counter
 from hmas.contracts.job import PrefixChain, StageArrived
 from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Request, Slo
+from hmas.gateway.agent.admission.promises import Promises
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.linking import JobLinker
-from hmas.gateway.agent.outlook import JobOutlook
-from hmas.gateway.agent.promises import Promises
-from hmas.gateway.agent.routing import Router
+from hmas.gateway.agent.jobs.job_outlook import JobOutlook
+from hmas.gateway.agent.jobs.linking import JobLinker
+from hmas.gateway.agent.routing.routing import Router
 from hmas.gateway.jobs import MAX_JOBS, JobBook
 from hmas.worker.agent.config import PrefixCacheConfig
-from hmas.worker.agent.job_shares import JobShares, JobSharesConfig
-from hmas.worker.agent.prefix_cache import PrefixCache
+from hmas.worker.agent.engines.prefix_cache import PrefixCache
+from hmas.worker.agent.order.job_shares import JobShares, JobSharesConfig
 
 IDS = int(os.environ.get("IDS", "1_000_000"))
 WORKERS = 8
 MORE_MB = 32.0  # by which the second half of the ids may make the process grow
 CAPACITY = 10**9  # tokens of an engine, so that the bounds on entries are what counts
 
-Row = dict[str, object]
-
 
 class Tables:
     def __init__(self) -> None:
         self.config = GatewayConfig(gateway="g")
         self.linker, self.told = JobLinker(self.config.linking), JobLinker(self.config.linking)
-        self.outlook = JobOutlook(self.config.outlook, prefill_tokens_per_s=5e3, tpot_s=0.02)
+        self.job_outlook = JobOutlook(self.config.job_outlook, prefill_tokens_per_s=5e3, tpot_s=0.02)
         self.book, self.promises = JobBook(), Promises(self.config)
         self.shares, self.cache = JobShares(JobSharesConfig()), PrefixCache(PrefixCacheConfig())
         self.router = Router(self.config)
@@ -53,44 +51,44 @@ class Tables:
         declared = f"job-{number}" if number % 2 else ""
         event = StageArrived(request_id=request.id, tenant=tenant, chain=chain, declared=declared)
         (linked,) = self.linker.step(now_s, event)
-        self.outlook.arrived(request, linked.stage, 30.0)
+        self.job_outlook.arrived(request, linked.stage, 30.0)
         self.book.began(now_s, request, linked.stage, 30.0)
         self.shares.served(now_s, tenant, 1.0, 0.01)
         self.promises.make(now_s, request.id, 1.0)
         for worker in self.usable if number % 64 == 0 else self.usable[:1]:
-            self.router.fitness.sent(worker, request)
+            self.router.chooser.sent(worker, request)
             worker.computed(request.id)
         self.cache.hold(chain, CAPACITY)
         self.cache.release(chain)
         if number % 4 < 2:
             self.cache.ended(chain, 99, 9, CAPACITY)
-            self.outlook.settled(now_s, request.id, 9)
+            self.job_outlook.settled(now_s, request.id, 9)
             self.book.ended(now_s, linked.stage.job, 0.1, True, 9, 0)
         if number % 2_500 == 0:
-            self.outlook.tick(now_s)
+            self.job_outlook.tick(now_s)
             self.book.over(now_s)
             self.shares.refresh(now_s, 1.0, True)
             self.promises.report(now_s)
             self.told.hear(now_s, self.linker.report(now_s))
-            self.router.fitness.hear(now_s, "g2", self.router.fitness.report(now_s))
+            self.router.chooser.hear(now_s, "g2", self.router.chooser.report(now_s))
 
     def sizes(self) -> list[tuple[str, int, int]]:
         """Returns the tables with their entries and the most that they may have."""
-        config, index = self.config, self.router.fitness.index
+        config, index = self.config, self.router.chooser.index
         links = config.linking.max_jobs + config.linking.max_ends
         return [
             ("jobs and ends of prompts that are linked", len(self.linker), links),
             ("the same, as told by another gateway", len(self.told), links),
-            ("jobs and open stages of the outlook", len(self.outlook), 2 * config.outlook.max_jobs),
+            ("jobs and open stages of the outlook", len(self.job_outlook), 2 * config.job_outlook.max_jobs),
             ("jobs that are shown", len(self.book), MAX_JOBS),
-            ("promises to refused requests", len(self.promises), config.max_promises),
-            ("beginnings of prompts with one of many workers", len(index), config.max_prefix_nodes),
+            ("promises to refused requests", len(self.promises), config.promises.max_promises),
+            ("beginnings of prompts with one of many workers", len(index), config.chooser.max_nodes),
             ("tenants' shares at a worker", len(self.shares), JobSharesConfig().max_tenants),
             ("beginnings of prompts at an engine", len(self.cache), PrefixCacheConfig().max_nodes),
         ]
 
 
-def rows() -> list[Row]:
+def rows() -> list[dict[str, object]]:
     tables = Tables()
     start = perf_counter()
     for number in range(IDS // 2):
@@ -107,7 +105,7 @@ def rows() -> list[Row]:
     return found
 
 
-def _row(name: str, value: float, unit: str, most: float | None) -> Row:
+def _row(name: str, value: float, unit: str, most: float | None) -> dict[str, object]:
     return {"name": name, "value": value, "unit": unit, "goal": None if most is None else f"<= {most:,g}",
             "met": None if most is None else value <= most}  # fmt: skip
 
@@ -124,7 +122,7 @@ def _digest(number: int) -> int:
 
 def _heartbeat(name: str) -> WorkerHeartbeat:
     engine = EngineInfo(
-        engine=f"e-{name}", up=True, kind="vllm", hardware="", max_model_len=32_768, kv_capacity_tokens=CAPACITY,
+        engine=f"e-{name}", up=True, dialect="vllm", hardware="", max_model_len=32_768, kv_capacity_tokens=CAPACITY,
         block_size=16, max_num_seqs=256,
     )  # fmt: skip
     return WorkerHeartbeat(

@@ -7,7 +7,7 @@ from itertools import count
 from time import perf_counter
 
 from hmas.contracts.job import PrefixChain, StageArrived
-from hmas.gateway.agent.linking import JobLinker
+from hmas.gateway.agent.jobs.linking import JobLinker
 from hmas.laws.prefix_chain import chain_of_messages, tenant_key
 from hmas.wire.codec import decode, encode
 
@@ -16,11 +16,9 @@ MESSAGES = (2, 16, 64)
 ROUNDS, CALLS = 100, 5
 KEY = tenant_key("tenant")
 
-Row = dict[str, object]
 
-
-def rows() -> list[Row]:
-    found: list[Row] = []
+def rows() -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
     whole = b"a" * PROMPT_BYTES
     for number in MESSAGES:
         text = "a" * (PROMPT_BYTES // number)

@@ -14,7 +14,7 @@ from random import Random
 from statistics import median
 from time import process_time
 
-from benchmarks.bench_topologies import CONFIG, FOREVER_S, Row, connected_agent, end, grants, hear, request, row
+from benchmarks.bench_topologies import CONFIG, FOREVER_S, connected_agent, end, grants, hear, request, row
 from hmas.contracts.control import (
     MIXED,
     ControlTuple,
@@ -25,16 +25,19 @@ from hmas.contracts.control import (
     FenceTable,
     Hints,
     Layout,
+    LayoutDecision,
+    LayoutReceived,
     TopologyDecision,
     TopologyName,
     TopologyReceived,
     TupleReceived,
 )
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import Annotate, FirstToken, GatewayMessage, Grant, Progress, Started, Submit
 from hmas.contracts.registry import EngineInfo
-from hmas.contracts.request import Annotation, Cost, Slo, Tags, TagSource, TaskType
+from hmas.contracts.request import Annotation, Cost, KindCost, Slo, Tags, TagSource, TaskType
 from hmas.contracts.worker import CycleTicked, EngineSampled, EngineWentUp, WorkerEffect
-from hmas.laws.layout import place
+from hmas.laws.layout import engine_path
 from hmas.runtime.lifecycle import calm_collector
 from hmas.worker.agent.agent import WorkerAgent
 
@@ -47,6 +50,7 @@ CYCLES, WARM = 60, 10
 WORKER_CYCLE_S, PACE = 0.1, 150.0  # tokens per second of a request: as many end in each cycle as it grants
 GOAL = 1.2
 FENCE = Fence(tables=(FenceTable("v1", (FenceBucket(1_000_000, FACTOR),)),), rolling_upper=P90)
+COSTS = (KindCost(EngineKind(), Cost(0.05, 0.02)),)
 TAGS = Tags(
     task=TaskType.QA,
     slo=Slo(30.0, 0.1),
@@ -57,7 +61,7 @@ TAGS = Tags(
     version="v1",
 )
 LAID_OUT = Layout(
-    (CUT_S,), tuple(EngineClass(place("w", f"e{i}"), int(i >= STRICT)) for i in range(ENGINES))
+    (CUT_S,), tuple(EngineClass(engine_path("w", f"e{i}"), int(i >= STRICT)) for i in range(ENGINES))
 )  # as many engines for the strict half of the requests as for the lax one
 
 
@@ -74,12 +78,16 @@ class LoadedWorker:
         layout = LAID_OUT if fence else MIXED
         decision = TopologyDecision(
             pool="m", topology=TopologyName.MAX_ON_TIME, hints=Hints(), bypass=False, epoch=1, seq=1,
-            valid_for_s=FOREVER_S, reason="", selector="", layout=layout,
+            valid_for_s=FOREVER_S, reason="", selector="",
+        )  # fmt: skip
+        laid_out = LayoutDecision(
+            pool="m", layout=layout, epoch=1, seq=1, valid_for_s=FOREVER_S, reason="", selector=""
         )  # fmt: skip
         self.agent.step(0.0, TopologyReceived(decision, 0.0))
+        self.agent.step(0.0, LayoutReceived(laid_out, 0.0))
         for i in range(ENGINES):
             info = EngineInfo(
-                engine=f"e{i}", up=True, kind="emulated", hardware="", max_model_len=0,
+                engine=f"e{i}", up=True, dialect="emulated", hardware="", max_model_len=0,
                 kv_capacity_tokens=KV_TOKENS if fence else 0, block_size=16, max_num_seqs=SEQUENCES,
             )  # fmt: skip
             self.agent.step(0.0, EngineWentUp(info))
@@ -134,7 +142,7 @@ class LoadedWorker:
         slo = Slo(30.0 + self._rng.random(), 0.05 if self._number % 2 else 0.1)
         made = replace(request(self._rng, self._number), slo=slo, arrival_s=self._now_s)
         self._hear(Submit(request=made, attempt=1))
-        self._hear(Annotate(made.id, 1, Annotation(replace(TAGS, slo=slo), Cost(0.05, 0.02))))
+        self._hear(Annotate(made.id, 1, Annotation(replace(TAGS, slo=slo), COSTS)))
 
     def _sample(self) -> None:
         """Shows every engine as the books have it."""
@@ -163,7 +171,7 @@ class LoadedWorker:
         return self.agent.step(self._now_s, TupleReceived(control, self._now_s))
 
 
-def rows() -> list[Row]:
+def rows() -> list[dict[str, object]]:
     calm_collector()  # as in a worker's process
     workers = LoadedWorker(fence=True), LoadedWorker(fence=False), LoadedWorker(fence=True, window_s=None)
     gc.collect()

@@ -12,15 +12,15 @@ from typing import Any
 
 from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.rehearsal import Policy, PoolFacts
+from hmas.contracts.rehearsal import Policy, PoolEngine, PoolFacts
 from hmas.contracts.request import TagSource
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.request_rows import RequestRow
 from hmas.runtime.priority import LOWEST, weigh_session
-from hmas.sim.past_replay import Scene
-from hmas.sim.rehearsal import rehearse
-from hmas.sim.rehearse import MODULE, RehearsalQuestion, question_lines
-from hmas.sim.sources import WorkloadSpec, build
+from hmas.sim.past.rehearsal import rehearse
+from hmas.sim.past.rehearse import MODULE, RehearsalQuestion, question_lines
+from hmas.sim.past.replay import Scene
+from hmas_lab.sim.sources import WorkloadSpec, build
 
 PROFILE = "qwen3-32b-h100x2"
 RATE_RPS, ENGINES = 20.0, 4
@@ -80,9 +80,8 @@ def rows() -> list[dict[str, Any]]:
 def _beside(replayed: Scene) -> list[dict[str, Any]]:
     """Returns how much longer pieces of work take, from the instant at which they are due, on a core on which a
     rehearsal runs than alone, and beside a process of the same priority."""
-    facts = PoolFacts(
-        engines=ENGINES, workers=1, max_num_seqs=0, max_model_len=0, kv_capacity_tokens=0, block_size=16
-    )  # fmt: skip
+    engine = PoolEngine(max_num_seqs=0, max_model_len=0, kv_capacity_tokens=0, block_size=16)
+    facts = PoolFacts(engines=(engine,) * ENGINES, workers=1)
     edf = Policy(topology=TopologyName.EDF)
     question = RehearsalQuestion(
         window_s=replayed.window_s, facts=facts, in_force=replayed.in_force, candidates=(edf,) * 8,

@@ -8,10 +8,11 @@ from hmas.contracts.job import PrefixChain
 from hmas.contracts.registry import WIRE_VERSION, EngineInfo, WorkerHeartbeat
 from hmas.contracts.request import Request, Slo
 from hmas.contracts.use import HeldPrefixes
-from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.prefix_index import PrefixIndex
-from hmas.gateway.agent.routing import Router
-from hmas.gateway.agent.workers import WorkerState
+from hmas.gateway.agent.config import GatewayConfig, RouteChoiceConfig
+from hmas.gateway.agent.pools.workers import KnownWorker
+from hmas.gateway.agent.routing.choice import cheapest, least_loaded
+from hmas.gateway.agent.routing.prefix_index import PrefixIndex
+from hmas.gateway.agent.routing.routing import Router
 
 NODES = 2_000_000
 FEW, MANY, BASE = 64, 1_024, 16
@@ -19,11 +20,10 @@ CHAIN = 24  # nodes of a prompt, of which the first two are those of all prompts
 HELD = 20  # of these an earlier prompt had
 REQUESTS, TURN = 2_000, 100
 
-Row = dict[str, object]
-Choice = Callable[[Request], WorkerState | None]
+Choice = Callable[[Request], KnownWorker | None]
 
 
-def rows() -> list[Row]:
+def rows() -> list[dict[str, object]]:
     base, few, many = _times(_router(BASE), _filled(FEW), _filled(MANY))
     before = median(base)
     ratio, growth, worst = median(many) / before, median(many) / median(few), quantiles(many, n=100)[98]
@@ -43,7 +43,7 @@ def rows() -> list[Row]:
 
 
 def _router(workers: int) -> Router:
-    router = Router(GatewayConfig(gateway="g", max_prefix_nodes=NODES))
+    router = Router(GatewayConfig(gateway="g", chooser=RouteChoiceConfig(max_nodes=NODES)))
     for i in range(workers):
         router.connect(f"w{i}")
         router.hear(0.0, _heartbeat(f"w{i}", i))
@@ -53,12 +53,12 @@ def _router(workers: int) -> Router:
 def _filled(workers: int) -> Router:
     """Returns a router with an index that is full, in which the beginnings of all requests are."""
     router = _router(workers)
-    usable, fitness = router.usable("m"), router.fitness
+    usable, chooser = router.usable("m"), router.chooser
     for i in range(NODES // CHAIN):
         nodes = tuple(_digest(i, 1, n) for n in range(CHAIN))
-        fitness.hear(0.0, "g1", [HeldPrefixes(usable[i % workers].name, nodes, (64,) * CHAIN)])
+        chooser.hear(0.0, "g1", [HeldPrefixes(usable[i % workers].name, nodes, (64,) * CHAIN)])
     for i in range(REQUESTS):
-        fitness.sent(usable[i % workers], _request(i, HELD))
+        chooser.sent(usable[i % workers], _request(i, HELD))
     return router
 
 
@@ -66,7 +66,7 @@ def _times(base: Router, *filled: Router) -> list[list[float]]:
     """Returns the times of choices by backlog and, in each filled router, by prefix. They take turns of `TURN`
     requests, which are then sent to the workers that were chosen."""
     of_base = base.usable("m")
-    choices: list[tuple[Router, Choice]] = [(base, lambda _: base.choose(0.5, of_base))]
+    choices: list[tuple[Router, Choice]] = [(base, lambda _: least_loaded(0.5, of_base))]
     choices += [(router, _by_prefix(router)) for router in filled]
     found: list[list[float]] = [[] for _ in choices]
     for turn in range(0, REQUESTS, TURN):
@@ -86,7 +86,12 @@ def _times(base: Router, *filled: Router) -> list[list[float]]:
 
 def _by_prefix(router: Router) -> Choice:
     usable = router.usable("m")
-    return lambda request: router.cheapest(0.5, usable, request, None, ())[0]
+
+    def choose(request: Request) -> KnownWorker | None:
+        found = cheapest(router.chooser, 0.5, usable, request, None, ())
+        return found[0] if found is not None else None
+
+    return choose
 
 
 def _digest(*parts: int) -> int:
@@ -108,7 +113,7 @@ def _request(number: int, nodes: int) -> Request:
 
 def _heartbeat(name: str, number: int) -> WorkerHeartbeat:
     engine = EngineInfo(
-        engine=f"e-{name}", up=True, kind="vllm", hardware="", max_model_len=32_768, kv_capacity_tokens=1 << 20,
+        engine=f"e-{name}", up=True, dialect="vllm", hardware="", max_model_len=32_768, kv_capacity_tokens=1 << 20,
         block_size=16, max_num_seqs=256,
     )  # fmt: skip
     return WorkerHeartbeat(

@@ -9,10 +9,10 @@ from time import process_time
 from typing import Any
 
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.bound import upper_bound
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import HMAS, needs_prompts, read_by, run_system
 from hmas.sim.workload import Workload
+from hmas_lab.sim.bound import upper_bound
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.systems import HMAS, needs_prompts, read_by, run_system
 
 PROFILE = "qwen3-32b-h100x2"
 RATE_RPS, ENGINES = 50.0, 8

@@ -18,10 +18,11 @@ from hmas.contracts.control import (
     TopologyReceived,
     TupleReceived,
 )
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import Annotate, Ended, FirstToken, GatewayMessage, Grant, Started, Submit, Synced
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
-from hmas.contracts.request import Annotation, Cost, Request, Slo, Tags, TagSource, TaskType
+from hmas.contracts.request import Annotation, Cost, KindCost, Request, Slo, Tags, TagSource, TaskType
 from hmas.contracts.worker import (
     CycleTicked,
     EngineSampled,
@@ -33,9 +34,9 @@ from hmas.contracts.worker import (
 )
 from hmas.runtime.lifecycle import calm_collector
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.prior import Assumption
-from hmas.worker.agent.topologies import TOPOLOGIES, Topology
+from hmas.worker.agent.entry.assumption import Assumption
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.order.topologies import TOPOLOGIES, Topology
 
 QUEUED = 100_000
 OPERATIONS = 10_000
@@ -52,10 +53,8 @@ GOAL_SHORT_FIRST = 2.0
 LAX = 4.0  # seconds of the longest TTFT SLO per queued request, with which all can be on time
 FOREVER_S = 1e9
 
-Row = dict[str, object]
 
-
-def row(name: str, value: float, unit: str, goal: float | None) -> Row:
+def row(name: str, value: float, unit: str, goal: float | None) -> dict[str, object]:
     met = None if goal is None else value <= goal
     return {"name": name, "value": round(value, 3), "unit": unit, "goal": goal, "met": met}
 
@@ -109,13 +108,13 @@ def time_topology(topology: Topology, coming: list[QueueEntry]) -> float:
     return perf_counter() - begun
 
 
-def push_pop_rows() -> list[Row]:
+def push_pop_rows() -> list[dict[str, object]]:
     """Returns the time of a push and a pop per topology, over that of a heap of (key, number, entry) tuples. The length
     of the queue stays the same."""
     made = entries(QUEUED + ROUNDS * OPERATIONS)
     result = []
     for name in TopologyName:
-        topology = TOPOLOGIES[name](Hints(), Random(1))
+        topology = TOPOLOGIES[name](Hints())
         topology.rebuild(made[:QUEUED])
         heap = [(e.total_s, e.seq, e) for e in made[:QUEUED]]
         heapify(heap)
@@ -150,7 +149,7 @@ def hear(agent: WorkerAgent, now_s: float, message: GatewayMessage) -> list[Work
 
 def connected_agent(config: WorkerConfig) -> WorkerAgent:
     """Returns a worker's agent that knows one gateway and no engine."""
-    agent = WorkerAgent(config, Random(1))
+    agent = WorkerAgent(config)
     agent.step(0.0, GatewayConnected(GATEWAY))
     hear(agent, 0.0, Synced())
     return agent
@@ -160,7 +159,7 @@ def add_engine(agent: WorkerAgent, now_s: float, kv_capacity_tokens: int) -> Non
     info = EngineInfo(
         engine="e",
         up=True,
-        kind="emulated",
+        dialect="emulated",
         hardware="",
         max_model_len=0,
         kv_capacity_tokens=kv_capacity_tokens,
@@ -206,7 +205,7 @@ def loaded_agent(queued: int, longest_s: float = 10.0) -> WorkerAgent:
     return agent
 
 
-def switch_rows(agent: WorkerAgent) -> list[Row]:
+def switch_rows(agent: WorkerAgent) -> list[dict[str, object]]:
     tuples = [(e.total_s, e.seq, e) for e in entries(QUEUED)]
     result = []
     seq = 0
@@ -214,7 +213,7 @@ def switch_rows(agent: WorkerAgent) -> list[Row]:
         ratios = []
         for _ in range(ROUNDS):
             seq += 2
-            away = TopologyName.LLF if name is TopologyName.FCFS else TopologyName.FCFS
+            away = TopologyName.EDF if name is TopologyName.FCFS else TopologyName.FCFS
             agent.step(0.0, decision(away, seq))
             begun = perf_counter()
             sorted(tuples)
@@ -301,7 +300,7 @@ def request_us(name: TopologyName) -> float:
         source=TagSource.MODEL,
         version="v1",
     )
-    annotation = Annotation(tags, Cost(0.1, 0.02))
+    annotation = Annotation(tags, (KindCost(EngineKind(), Cost(0.1, 0.02)),))
     made = [request(rng, number) for number in range(OPERATIONS)]
     begun = process_time()
     for number, r in enumerate(made):
@@ -316,7 +315,7 @@ def request_us(name: TopologyName) -> float:
     return (process_time() - begun) / OPERATIONS * 1e6
 
 
-def rows() -> list[Row]:
+def rows() -> list[dict[str, object]]:
     calm_collector()  # as in a worker's process
     result = push_pop_rows()
     for queued, goal in GOAL_PUMP_MS.items():

@@ -1,5 +1,5 @@
-"""The stream between a gateway and a worker: our frames over a Unix socket and over TCP, as ratios to gRPC over a Unix
-socket with one message a turn of the event loop. The two ends are two processes; CPU is the sum of both."""
+"""The stream between a gateway and a worker: frames over a Unix socket, and over TCP as ratios to it. The two ends are
+two processes; CPU is the sum of both."""
 
 import asyncio
 import subprocess
@@ -22,15 +22,12 @@ from hmas.runtime.frames import FrameConnection, FrameListener, connect
 from hmas.wire.execution import add, deliver
 from hmas.wire.v1 import execution_pb2 as pb
 
-import grpc.aio  # isort: skip  after hmas.runtime, which sets how gRPC runs in the product
-
 ROUND_TRIPS, REQUESTS, OUTSTANDING, ROUNDS = 3000, 6000, 64, 7
-MODULE, SERVICE, METHOD = "benchmarks.bench_transport", "hmas.bench.Streams", "Converse"
+MODULE = "benchmarks.bench_transport"
 SILENCE_S = 60.0
-BASELINE, LOCAL, REMOTE = "gRPC, Unix socket", "frames, Unix socket", "frames, TCP"
+LOCAL, REMOTE = "Unix socket", "TCP"
 ONE_CPU, ONE_LATENCY = "CPU per Submit and Grant", "latency of Submit and Grant"
 MANY_CPU, MANY_RATE = f"CPU per request, {OUTSTANDING} at a time", f"requests of 6 messages, {OUTSTANDING} at a time"
-GOAL = 0.5  # gRPC would do if our frames did not cost half as much
 Outgoing = Callable[[], Any]
 
 _REQUEST = Request(
@@ -61,14 +58,12 @@ def rows() -> list[dict[str, object]]:
             finally:
                 worker.terminate()
     rows: list[dict[str, object]] = [
-        {"name": f"stream, {BASELINE}: {what}", "value": median(v[BASELINE] for v in values), "unit": unit}
+        {"name": f"stream, {LOCAL}: {what}", "value": median(v[LOCAL] for v in values), "unit": unit}
         for (what, unit), values in found.items()
     ]
-    for way in (LOCAL, REMOTE):
-        for (what, _), values in found.items():
-            ratio = median(v[way] / v[BASELINE] for v in values)
-            row: dict[str, object] = {"name": f"stream, {way}: {what}", "value": ratio, "unit": f"x {BASELINE}"}
-            rows.append(row | {"goal": f"<= {GOAL:g}", "met": ratio <= GOAL} if what == ONE_CPU else row)
+    for (what, _), values in found.items():
+        ratio = median(v[REMOTE] / v[LOCAL] for v in values)
+        rows.append({"name": f"stream, {REMOTE}: {what}", "value": ratio, "unit": f"x {LOCAL}"})
     return rows
 
 
@@ -76,11 +71,11 @@ async def _measured(path: str, port: int) -> dict[tuple[str, str], list[dict[str
     """Returns for each measure its values by way, one set a round; the ways take turns within each."""
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     async with AsyncExitStack() as stack:
-        ends = {way: await stack.enter_async_context(_end(way, path, port)) for way in (BASELINE, LOCAL, REMOTE)}
+        ends = {way: await stack.enter_async_context(_end(way, path, port)) for way in (LOCAL, REMOTE)}
         for n in range(1 + ROUNDS):
             by_way = {way: await _round_trips(end) | await _requests(end) for way, end in ends.items()}
             if n > 0:  # the first round warms up
-                for measure in by_way[BASELINE]:
+                for measure in by_way[LOCAL]:
                     found.setdefault(measure, []).append({way: values[measure] for way, values in by_way.items()})
     return found
 
@@ -171,43 +166,10 @@ async def _requests(end: TransportEnd) -> dict[tuple[str, str], float]:
 # --- the ways -----------------------------------------------------------------------------------------------------
 
 
-class RpcFrames:
-    """Gathers what one turn of the event loop sends into one gRPC message."""
-
-    def __init__(self, written: type[Any]) -> None:
-        self._written, self._frame, self._some = written, None, asyncio.Event()
-
-    def outgoing(self) -> Any:
-        if self._frame is None:
-            self._frame = self._written()
-            self._some.set()  # wakes the writer in the next turn
-        return self._frame
-
-    async def write(self, write: Callable[[Any], Any]) -> None:
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            frame, self._frame = self._frame, None
-            await write(frame)
-
-
 @asynccontextmanager
 async def _end(way: str, path: str, port: int) -> AsyncIterator[TransportEnd]:
     """Connects to the worker and yields the gateway's end."""
     end = TransportEnd()
-    if way == BASELINE:
-        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-            call = channel.stream_stream(
-                f"/{SERVICE}/{METHOD}", pb.GatewayFrame.SerializeToString, pb.WorkerFrame.FromString
-            )()
-            frames = RpcFrames(pb.GatewayFrame)
-            end.outgoing = frames.outgoing
-            tasks = [asyncio.create_task(frames.write(call.write)), asyncio.create_task(_read(call, end))]
-            yield end
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return
 
     class Owner:
         def on_open(self, connection: FrameConnection) -> None: ...
@@ -224,11 +186,6 @@ async def _end(way: str, path: str, port: int) -> AsyncIterator[TransportEnd]:
     end.outgoing = made.outgoing
     yield end
     made.close("the end")
-
-
-async def _read(call: Any, end: TransportEnd) -> None:
-    while (frame := await call.read()) is not grpc.aio.EOF:
-        end.deliver(frame)
 
 
 def _answer(outgoing: Outgoing, message: Any) -> None:
@@ -249,24 +206,7 @@ class Answering:
     def on_closed(self, connection: FrameConnection, reason: str) -> None: ...
 
 
-async def _converse(incoming: AsyncIterator[pb.GatewayFrame], context: Any) -> None:
-    frames = RpcFrames(pb.WorkerFrame)
-    writer = asyncio.create_task(frames.write(context.write))
-    try:
-        async for frame in incoming:
-            deliver(frame, time.monotonic(), "", lambda _, message: _answer(frames.outgoing, message))
-    finally:
-        writer.cancel()
-
-
 async def _worker(path: str) -> None:
-    server = grpc.aio.server()
-    handler = grpc.stream_stream_rpc_method_handler(
-        _converse, pb.GatewayFrame.FromString, pb.WorkerFrame.SerializeToString
-    )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
     listener = FrameListener(lambda: FrameConnection(pb.GatewayFrame, pb.WorkerFrame, Answering(), SILENCE_S))
     port = await listener.start("127.0.0.1", 0)
     await listener.start_local(path)

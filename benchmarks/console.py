@@ -27,13 +27,13 @@ from random import Random
 import httpx
 import psutil
 
-from experiments.report.template import render
+from experiments.pages.template import render
 from hmas.contracts.control import Hints, TopologyName
 from hmas.contracts.request import Request, Slo
 from hmas.mesh.state import MeshState, read_state
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.prior import Assumption
-from hmas.worker.agent.queue import RequestQueue
+from hmas.worker.agent.entry.assumption import Assumption
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.order.queue import RequestQueue
 
 PAGES = ("now", "queue", "control", "lanes", "jobs")  # one browser each
 NONE, WATCHED, KILLED = CASES = ("no console", "5 browsers", "killed")
@@ -188,7 +188,7 @@ def _nothing() -> Iterator[None]:
 
 def look_ms(count: int) -> float:
     """Returns how long copying a queue of `count` requests takes, the least of five."""
-    queue = RequestQueue(10**6, 10**9, Random(1))
+    queue = RequestQueue(10**6, 10**9)
     queue.switch(TopologyName.MAX_ON_TIME, Hints())
     for seq in range(count):
         request = Request(

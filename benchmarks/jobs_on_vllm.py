@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.report.template import render
+from experiments.pages.template import render
 from tests.engines.environment import VERSION
 
 SUITES = ("tests/engines/test_prefix_promises.py", "tests/engines/test_agents_on_many_engines.py")

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 PAGE = """# Hot paths
 
 What `make bench` measures: each figure on one of two shared cores, as a ratio to a baseline of the same run where that
-says more than a time. {met} of {goals} goals are met{missed}.
+says more than a time. {met} of {goals} goals are met{missed}
 
 | benchmark | value | unit | goal | met |
 |---|---|---|---|---|
@@ -70,7 +70,7 @@ def write_page(path: Path, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         mark = "" if row.get("met") is None else "yes" if row["met"] else "**no**"
         lines.append(f"| {row['name']} | {row['value']:.4g} | {row['unit']} | {row.get('goal') or ''} | {mark} |")
-    told = "; **missed**: " + "; ".join(missed) if missed else ""
+    told = ". **Missed**:\n\n" + "\n".join(f"- {each}" for each in missed) if missed else "."
     page = PAGE.format(met=len(goals) - len(missed), goals=len(goals), missed=told, lines="\n".join(lines))
     path.write_text(page, encoding="utf-8")
 

@@ -5,26 +5,38 @@ if they are refused again. In further runs, one for each wait of `WAITS_S`, copi
 are sent that long after the refusal, while all else stays the same.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil, inf, nan
-from statistics import median
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil, inf, isfinite, isnan, nan
+from pathlib import Path
+from statistics import median, median_high
 
+from experiments.study import Figures, Finished, Options, Study, code_of_mesh
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.laws.scoring import is_ok
 from hmas.sim.coverage import BoundTally
-from hmas.sim.experiment import chunked
-from hmas.sim.mesh import MeshSim
+from hmas.sim.past.rehearsal import of_blocks
 from hmas.sim.perceived import FOLDER, perceived
-from hmas.sim.rehearsal import of_blocks
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.systems import HMAS, MESHES
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas.statera.agent.config import FenceConfig
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.cells import compute as simulate
+from hmas_lab.sim.experiment import chunked
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
+from hmas_lab.sim.systems import HMAS, MESHES
 
 WAITS_S = (1, 2, 3, 4, 6, 8, 12, 20, 30, 45)
 ROUNDS = 5  # at most so many times is a refused request sent again
 TENANT = "alpha"  # this tenant prefers a refusal to a late answer; it sends 4 of 10 requests
 PROFILE, CHUNK_TOKENS = "qwen3-32b-h100x2", 1024
+SAMPLE = 40  # refusals per seed and scenario that are retried after other waits
+GOAL = 0.25
+CAPACITY = Cell(
+    kind="capacity", profile=PROFILE, engines=1, chunk_tokens=CHUNK_TOKENS,
+    workload=WorkloadSpec(kind="poisson", duration_s=300.0, stated=True),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,38 +143,52 @@ def engine() -> EngineProfile:
     return chunked(builtin_profile(PROFILE), CHUNK_TOKENS)
 
 
-def measure(
-    scenario: RefusalScenario, capacity_rps: float, seeds: Sequence[int], most: int, progress: Callable[[str], None]
-) -> Advice:
-    """Measures over all seeds how right the `Retry-After` of a scenario's refusals is; `capacity_rps` is λ*. At most
-    `most` refusals per seed are tried again after each of `WAITS_S`. `progress` gets one line of text per seed."""
-    offered = refused = others = admitted = outgrown = 0
-    kept = [0, 0]
-    sample: list[Refused] = []
-    followed: list[Followed] = []
-    for seed in seeds:
-        requests = _requests(scenario, capacity_rps, seed)
-        plain, again = _run(scenario, requests, seed), _run(scenario, requests, seed, follow=True)
-        found = sorted((at_s, i) for i, (at_s, _) in plain.advice.items() if _counts(scenario, at_s))
-        sample += _sample(scenario, requests, plain, [i for _, i in found[:: max(1, ceil(len(found) / most))]], seed)
-        followed += _followed(scenario, again)
-        offered += sum(not r.request.relegate for r in requests)
-        refused += len(plain.advice)
-        admitted += plain.bounds.admitted
-        outgrown += plain.bounds.outgrown
-        willing = [r.id for r in requests if r.request.relegate]
-        others += len(willing)
-        kept = [n + sum(run.met[i] for i in willing) for n, run in zip(kept, (plain, again), strict=True)]
-        progress(f"{scenario.name}, seed {seed}: {len(plain.advice)} refused")
-    rates = (kept[0] / others, kept[1] / others)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionCell:
+    """A scenario, by name, with one seed, at a λ* in requests per second."""
+
+    scenario: str
+    seed: int
+
+    def key(self) -> str:
+        return cell_key(self)
+
+
+def compute(cell: AdmissionCell | Cell, *rate_rps: float) -> Figures:
+    if isinstance(cell, Cell):
+        return simulate(cell, *rate_rps)
+    return measure(next(s for s in SCENARIOS if s.name == cell.scenario), rate_rps[0], cell.seed)
+
+
+def measure(scenario: RefusalScenario, capacity_rps: float, seed: int, most: int = SAMPLE) -> Figures:
+    """Measures how right the `Retry-After` of a scenario's refusals is; `capacity_rps` is λ*. At most `most` refusals
+    are tried again after each of `WAITS_S`."""
+    requests = _requests(scenario, capacity_rps, seed)
+    plain, again = _run(scenario, requests, seed), _run(scenario, requests, seed, follow=True)
+    found = sorted((at_s, i) for i, (at_s, _) in plain.advice.items() if _counts(scenario, at_s))
+    chosen = [i for _, i in found[:: max(1, ceil(len(found) / most))]]
+    willing = [r.id for r in requests if r.request.relegate]
+    return {
+        "offered": sum(not r.request.relegate for r in requests), "refused": len(plain.advice),
+        "sample": [(r.advised_s, r.needed_s) for r in _sample(scenario, requests, plain, chosen, seed)],
+        "followed": [(f.advised_s, f.took_s) for f in _followed(scenario, again)],
+        "willing": len(willing), "kept": [sum(run.met[i] for i in willing) for run in (plain, again)],
+        "admitted": plain.bounds.admitted, "outgrown": plain.bounds.outgrown,
+    }  # fmt: skip
+
+
+def advice_of(scenario: RefusalScenario, runs: Sequence[Figures]) -> Advice:
+    """Returns the advice of a scenario over its runs, one per seed."""
+    total = {name: sum(run[name] for run in runs) for name in ("offered", "refused", "willing", "admitted", "outgrown")}
+    alone, all_back = (sum(run["kept"][i] for run in runs) / total["willing"] for i in (0, 1))
     return Advice(
         scenario=scenario,
-        offered=offered,
-        refused=refused,
-        sample=tuple(sample),
-        followed=tuple(followed),
-        others=rates,
-        outgrown=outgrown / admitted if admitted else nan,
+        offered=total["offered"],
+        refused=total["refused"],
+        sample=tuple(Refused(*each) for run in runs for each in run["sample"]),
+        followed=tuple(Followed(*each) for run in runs for each in run["followed"]),
+        others=(alone, all_back),
+        outgrown=total["outgrown"] / total["admitted"] if total["admitted"] else nan,
     )
 
 
@@ -251,3 +277,76 @@ def _run(scenario: RefusalScenario, requests: Sequence[OfferedRequest], seed: in
     if result.run.coverage is not None:
         run.bounds = result.run.coverage.total
     return run
+
+
+def given(cell: AdmissionCell | Cell, options: Options, found: Finished) -> tuple[float, ...]:
+    return () if isinstance(cell, Cell) else ((found.get(CAPACITY) or {})["rate_rps"],)
+
+
+def rows_of(options: Options, found: Finished) -> list[Advice]:
+    """Returns the advice of each scenario, over the seeds that are finished."""
+    runs = {
+        s: [run for n in options.numbers if (run := found.get(AdmissionCell(scenario=s.name, seed=n)))]
+        for s in SCENARIOS
+    }
+    return [advice_of(scenario, some) for scenario, some in runs.items() if some]
+
+
+def page_of(rows: Sequence[Advice], capacity_rps: float, seeds: int) -> dict[str, object]:
+    return {
+        "TENANT": TENANT, "PROFILE": PROFILE, "CHUNK_TOKENS": CHUNK_TOKENS, "WAITS_S": WAITS_S, "GOAL": GOAL,
+        "capacity_rps": capacity_rps, "seeds": seeds, "rows": [_row(advice) for advice in rows],
+        "EPSILON": FenceConfig().epsilon, "bounds": [(advice.scenario.name, advice.outgrown) for advice in rows],
+    }  # fmt: skip
+
+
+def _plain(advice: Advice) -> dict[str, object]:
+    names = ("median_error", "median_followed_error", "outgrown")
+    return asdict(advice) | {name: _number(getattr(advice, name)) for name in names}
+
+
+def _row(advice: Advice) -> tuple[str, ...]:
+    sample, followed = advice.sample, advice.followed
+    head = (advice.scenario.name, f"{advice.refused} of {advice.offered}", str(len(followed)))
+    if not sample or not followed:
+        return (*head, *["not measured"] * 10)
+    return (
+        *head,
+        *_against_goal(advice.median_followed_error),
+        f"{sum(f.met for f in followed) / len(followed):.0%}",
+        f"{median_high(f.advised_s for f in followed)}",
+        " / ".join(f"{rate:.3f}" for rate in advice.others),
+        str(len(sample)),
+        *_against_goal(advice.median_error),
+        f"{sum(r.needed_s == 1 for r in sample) / len(sample):.0%}",
+        f"{sum(r.needed_s is None for r in sample) / len(sample):.0%}",
+    )
+
+
+def _against_goal(error: float) -> tuple[str, str]:
+    if isnan(error):
+        return "not measured", "not measured"
+    return f"{error:.0%}" if isfinite(error) else "never on time", "met" if error <= GOAL else "**not met**"
+
+
+def _number(error: float) -> float | None:
+    return round(error, 4) if isfinite(error) else None
+
+
+STUDY: Study[AdmissionCell | Cell, Advice] = Study(
+    name="admission",
+    about="Measures how accurate `Retry-After` is: sends refused requests again when told, and after other waits. It "
+    "takes about 10 minutes.",
+    takes=("out", "seeds", "processes", "cells"),
+    defaults=Options(cells=Path("out/admission-cells")),
+    cells=lambda options, found: [
+        [CAPACITY],
+        [AdmissionCell(scenario=s.name, seed=n) for n in options.numbers for s in SCENARIOS],
+    ],
+    compute=compute,
+    given=given,
+    code=code_of_mesh,
+    rows=rows_of,
+    plain=_plain,
+    values=lambda rows, options, found: page_of(rows, (found.get(CAPACITY) or {})["rate_rps"], options.seeds),
+)

@@ -1,7 +1,7 @@
 """A day of nine regimes in one run of the mesh: fixed topologies beside a meta controller that rehearses before it
 switches. Pure but for the answers of perception, which are kept."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from random import Random
 from statistics import fmean, stdev
@@ -9,6 +9,7 @@ from time import process_time
 from typing import Any
 
 from experiments.length_bounds import bounds_of
+from experiments.study import Figures, Finished, Options
 from hmas.contracts.control import AuditRecord, TopologyName
 from hmas.contracts.control_agents import RehearsalAnswered, Rehearse
 from hmas.contracts.past import PastBlock
@@ -17,14 +18,13 @@ from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.laws.scoring import is_ok
 from hmas.meta.agent.config import MetaConfig, RehearsalConfig
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.mesh import MeshSim
+from hmas.sim.past.rehearsal import of_blocks
 from hmas.sim.perceived import FOLDER, perceived
-from hmas.sim.provenance import WITH_MESH, source_digest
-from hmas.sim.rehearsal import of_blocks
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.stored import cell_key
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
 
 PROFILE, ENGINES = "llama2-70b-a100x4", 3
 CAPACITY_RPS = 5.6  # λ* of the mix on three such engines, from that on two (3.72 requests/s), rounded
@@ -35,8 +35,8 @@ FIXED = (
     TopologyName.TWO_LANE, TopologyName.FCFS,
 )  # fmt: skip
 ADAPTIVE = "adaptive"
-REHEARSAL = RehearsalConfig(enabled=True, window_s=120.0, max_candidates=2)
-SELECTORS = "rules,bandit"
+REHEARSAL = RehearsalConfig(enabled=True, window_s=120.0)
+SELECTORS = "rules"
 ADAPTED = MetaConfig(selector=SELECTORS, rehearsal=REHEARSAL)
 LEAST_LOSS = 0.02  # by which the day's best fixed topology must lose to a regime's best for adaptation to have a place
 LEAST_REGIMES = 3  # in as many regimes
@@ -144,10 +144,6 @@ class DayCell:
         return cell_key(self)
 
 
-def code_of_day(cell: Any) -> str:
-    return source_digest(WITH_MESH)
-
-
 def fixed_cells(seeds: Sequence[int]) -> list[DayCell]:
     """Returns the days of all fixed topologies in every version, seed by seed."""
     return [
@@ -160,6 +156,25 @@ def fixed_cells(seeds: Sequence[int]) -> list[DayCell]:
 
 def adaptive_cells(version: str, seeds: Sequence[int]) -> list[DayCell]:
     return [DayCell(system=ADAPTIVE, seed=seed, version=version) for seed in seeds]
+
+
+def cells(options: Options, found: Finished) -> Iterator[Sequence[DayCell]]:
+    """Yields the days of the fixed topologies, and those of adaptation on the version on which it is judged, unless
+    only the fixed ones are asked for (`fixed`)."""
+    yield fixed_cells(SEEDS[: options.seeds])
+    _, version = finished(options, found)
+    if version is not None and "fixed" not in options.only:
+        yield adaptive_cells(version, SEEDS[: options.seeds])
+
+
+def finished(options: Options, found: Finished) -> tuple[dict[DayCell, Figures], str | None]:
+    """Returns the days that are finished, and the version on which adaptation is judged."""
+    seeds = SEEDS[: options.seeds]
+    fixed = {cell: run for cell in fixed_cells(seeds) if (run := found.get(cell)) is not None}
+    if (version := judged_version(fixed, seeds)) is None:
+        return fixed, None
+    adaptive = {cell: run for cell in adaptive_cells(version, seeds) if (run := found.get(cell)) is not None}
+    return fixed | adaptive, version
 
 
 def day(
@@ -230,7 +245,7 @@ def compute(cell: DayCell) -> dict[str, Any]:
     return {
         "on_time": {name: fmean(each) for name, each in shares.items()},
         "requests": {name: len(each) for name, each in shares.items()},
-        "switches": [_switch(at_s, record, version) for at_s, record in mesh.audits if record.source == "meta"],
+        "switches": [_switch(at_s, record, version) for at_s, record in mesh.control.audits if record.source == "meta"],
         "spans": [asdict(span) for span in run.run.topologies],
         "layouts": [asdict(span) for span in run.run.layouts],
         "n_run": [min(limits), fmean(limits), max(limits)],

@@ -2,16 +2,16 @@
 
 From `FROM_S` on the requests of one tenant, or the answers of all, are other than perception expects. In a second run
 of the same requests, whose arrivals, types and lengths are the same, perception is not misled. The first run tells
-after how many settled requests the worker's online correction of lengths (`hmas.worker.agent.length_bias`) has halved
-the error; both together tell what it costs the other tenants. Two more runs are oracles. In one the correction learns
-each answer's length when the answer begins, so that the difference to the first is what comes of late news. In the
-other perception knows types and lengths of the misled requests as they are, so that what is lost against it is all that
-their misjudgement costs.
+after how many settled requests the worker's online correction of lengths (`hmas.worker.agent.estimates.length_bias`)
+has halved the error; both together tell what it costs the other tenants. Two more runs are oracles. In one the
+correction learns each answer's length when the answer begins, so that the difference to the first is what comes of late
+news. In the other perception knows types and lengths of the misled requests as they are, so that what is lost against
+it is all that their misjudgement costs.
 """
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import log1p
@@ -22,26 +22,27 @@ from time import process_time
 from typing import Any, Literal
 
 from experiments.length_bounds import bounds_of
+from experiments.study import Figures, Finished, Options
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.laws.scoring import is_ok
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
-from hmas.sim.capacity import find_capacity
-from hmas.sim.cells import GUESS_RPS, CellStore
 from hmas.sim.estimators import Shipped
-from hmas.sim.experiment import chunked
-from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import perceived, shipped_backend
-from hmas.sim.provenance import SOURCES, source_digest
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.stored import cell_key
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas.worker.agent.config import LengthBiasConfig
-from hmas.worker.agent.entry import QueueEntry
-from hmas.worker.agent.length_bias import LengthBias
+from hmas.worker.agent.entry.entry import QueueEntry
+from hmas.worker.agent.estimates.length_bias import LengthBias
+from hmas_lab.sim.capacity import find_capacity
+from hmas_lab.sim.cells import GUESS_RPS
+from hmas_lab.sim.experiment import chunked
+from hmas_lab.sim.provenance import SOURCES, source_digest
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
 from hmas_loadgen.slo import TASK_LENGTHS
 from hmas_loadgen.typed import typed_prompts
 
@@ -428,36 +429,52 @@ def halved(found: DeceptionRun) -> Halved | None:
     return Halved(None, None)
 
 
-def measure_all(
-    store: CellStore, seeds: Sequence[int], duration_s: float, progress: Callable[[str], None]
-) -> dict[str, Any]:
-    """Returns by scenario its λ* (`capacity`) and the runs of all arms, one per seed, of `duration_s` each; finished
-    ones are taken from the store. `progress` gets a line for each that is made."""
+def cells(options: Options, found: Finished) -> Iterator[Sequence[DeceptionCell]]:
+    """Yields the λ* of all scenarios, and then the runs, one seed after the other."""
+    yield [capacity_of(scenario, options) for scenario in SCENARIOS]
+    for seed in options.numbers:
+        yield [run_of(scenario, arm, seed, options) for scenario in SCENARIOS for arm in ARMS]
 
-    def stored(cell: DeceptionCell, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        found = store.get(cell)
-        if found is None:
-            found = compute()
-            store.put(cell, found)
-            progress(f"{cell.scenario}, {cell.arm or 'λ*'}, seed {cell.seed}: {found['cpu_s']:.1f} s")
-        return found
 
-    def capacity_of(scenario: Scenario) -> dict[str, Any]:
-        # Scenarios that change no truth share one λ*.
-        name = scenario.name if scenario.truth is not _unchanged else "no change"
-        return stored(DeceptionCell(scenario=name, duration_s=duration_s), lambda: capacity(scenario, duration_s))
+def capacity_of(scenario: Scenario, options: Options) -> DeceptionCell:
+    """Scenarios that change no truth share one λ*."""
+    name = scenario.name if scenario.truth is not _unchanged else "no change"
+    return DeceptionCell(scenario=name, duration_s=options.seconds)
 
-    def run_of(scenario: Scenario, arm: Arm, rate_rps: float, seed: int) -> DeceptionRun:
-        cell = DeceptionCell(scenario=scenario.name, arm=arm, seed=seed, load=LOAD, duration_s=duration_s)
-        found = stored(cell, lambda: asdict(run(scenario, arm, LOAD * rate_rps, seed, duration_s)))
-        figures: dict[str, Any] = {key: tuple(x) if isinstance(x, list) else x for key, x in found.items()}
-        figures.pop("cell", None)
-        return DeceptionRun(**figures)
 
-    result: dict[str, Any] = {s.name: {"capacity": capacity_of(s), **{arm: [] for arm in ARMS}} for s in SCENARIOS}
-    for seed in seeds:
-        for scenario in SCENARIOS:
-            for arm in ARMS:
-                rate_rps = result[scenario.name]["capacity"]["rate_rps"]
-                result[scenario.name][arm].append(run_of(scenario, arm, rate_rps, seed))
-    return result
+def run_of(scenario: Scenario, arm: Arm, seed: int, options: Options) -> DeceptionCell:
+    return DeceptionCell(scenario=scenario.name, arm=arm, seed=seed, load=LOAD, duration_s=options.seconds)
+
+
+def given(cell: DeceptionCell, options: Options, found: Finished) -> tuple[float, ...]:
+    """Returns λ* of a run, in requests per second."""
+    capacity = cell.arm and found.get(capacity_of(_scenario(cell), options))
+    return (capacity["rate_rps"],) if capacity else ()
+
+
+def compute(cell: DeceptionCell, capacity_rps: float = 0.0) -> Figures:
+    if cell.arm is None:
+        return capacity(_scenario(cell), cell.duration_s)
+    return asdict(run(_scenario(cell), cell.arm, cell.load * capacity_rps, cell.seed, cell.duration_s))
+
+
+def _scenario(cell: DeceptionCell) -> Scenario:
+    """Returns the scenario of a cell; for the λ* that several share, one of them."""
+    return next(s for s in SCENARIOS if s.name == cell.scenario or (s.truth is _unchanged and not cell.arm))
+
+
+def found_of(options: Options, found: Finished) -> dict[str, dict[str, Any]]:
+    """Returns by scenario its λ* (`capacity`) and the finished runs of all arms, one per seed."""
+
+    def figures(cell: DeceptionCell) -> DeceptionRun:
+        run = found.get(cell) or {}
+        told: Figures = {name: run[name] for name in DeceptionRun.__dataclass_fields__}
+        for name in ("raw", "frozen", "corrected", "settled_s"):
+            told[name] = tuple(told[name])
+        return DeceptionRun(**told)
+
+    return {
+        s.name: {"capacity": found.get(capacity_of(s, options))}
+        | {arm: [figures(run_of(s, arm, seed, options)) for seed in options.numbers] for arm in ARMS}
+        for s in SCENARIOS
+    }

@@ -1,13 +1,14 @@
-"""Runs the cells of experiments, that is their single simulated runs and bounds: takes stored results, and computes the
-missing ones in several processes."""
+"""Runs the cells of studies, that is their single runs and bounds: takes stored results, and computes the missing ones
+in several processes."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from typing import Any
 
-from hmas.sim.cells import Cell, CellStore, compute
-from hmas.sim.experiment import Experiment
+from experiments.study import Figures, Finished, Options, Study, at_load
+from hmas_lab.sim.cells import Cell, CellStore, compute
+from hmas_lab.sim.experiment import Experiment
 
 Progress = Callable[[int, int, str], None]
 
@@ -40,56 +41,60 @@ def cells_of(experiment: Experiment) -> list[Cell]:
     return list(cells)
 
 
-def label(cell: Cell) -> str:
+def label(cell: Any) -> str:
+    if not isinstance(cell, Cell):
+        return str(cell)
     return f"{cell.kind} {cell.workload.name} {cell.load:g} {cell.system} seed {cell.seed}"
 
 
-def execute(experiments: Sequence[Experiment], store: CellStore, processes: int, progress: Progress) -> None:
-    """Computes every missing cell of the experiments, as `execute_cells` does."""
-    execute_cells([cell for experiment in experiments for cell in cells_of(experiment)], store, processes, progress)
+def fill(study: Study[Any, Any], options: Options, store: CellStore, progress: Progress) -> None:
+    """Computes the missing cells of a study, batch by batch."""
+    for batch in study.cells(options, store):
+        execute(
+            batch, store, options.processes, progress, study.compute, lambda c, found: study.given(c, options, found)
+        )
 
 
-def execute_cells(cells: Iterable[Cell], store: CellStore, processes: int, progress: Progress) -> None:
+def execute(
+    cells: Iterable[Any],
+    store: CellStore,
+    processes: int,
+    progress: Progress,
+    computed: Callable[..., Figures] = compute,
+    given: Callable[[Any, Finished], tuple[Any, ...]] = at_load,
+) -> None:
     """Computes every missing cell and stores it. All λ* are computed before the runs whose load is given in λ*. Runs
     are ordered by seed, so that an interrupted experiment has some seeds of every system. `progress` is called with the
     number of finished cells, their total and a label. The first failure cancels the rest and is raised."""
-    wanted = sorted(dict.fromkeys(cells), key=lambda c: c.seed)
-    capacities = list(dict.fromkeys(cell.capacity for cell in wanted if not cell.absolute))
-    total = len(wanted) + len(capacities)
-    rates = {cell: found["rate_rps"] for cell, found in _all(capacities, {}, store, processes, progress, 0, total)}
-    offered = {cell: cell.load * (1.0 if cell.absolute else rates[cell.capacity]) for cell in wanted}
-    for _ in _all(wanted, offered, store, processes, progress, len(capacities), total):
-        pass
+    wanted = sorted(dict.fromkeys(cells), key=lambda cell: getattr(cell, "seed", 0))
+    simulated = [cell for cell in wanted if isinstance(cell, Cell)]
+    capacities = list(dict.fromkeys(c.capacity for c in simulated if c.kind != "capacity" and not c.absolute))
+    done, total = 0, len(wanted) + len(capacities)
+    for some in (capacities, wanted):
+        missing = [cell for cell in some if store.get(cell) is None]
+        done += len(some) - len(missing)
+        progress(done, total, "taken from earlier runs")
+        for cell, figures in _computed([(computed, cell, *given(cell, store)) for cell in missing], processes):
+            store.put(cell, figures)
+            done += 1
+            progress(done, total, label(cell))
 
 
-def _all(
-    cells: Sequence[Cell], rates: dict[Cell, float], store: CellStore, processes: int, progress: Progress,
-    before: int, total: int,
-) -> Iterable[tuple[Cell, dict[str, Any]]]:  # fmt: skip
-    done = before
-    missing: list[Cell] = []
-    for cell in cells:
-        if (found := store.get(cell)) is None:
-            missing.append(cell)
-            continue
-        done += 1
-        yield cell, found
-    progress(done, total, "taken from earlier runs")
+def _computed(calls: Sequence[tuple[Any, ...]], processes: int) -> Iterator[tuple[Any, Figures]]:
+    """Yields the first argument and the result of each call (function, argument, ...), as they come."""
+    if processes == 1:
+        yield from ((cell, function(cell, *more)) for function, cell, *more in calls)
+        return
+    waiting = list(calls)
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        open_futures: dict[Future[dict[str, Any]], Cell] = {}
+        open_futures: dict[Future[Figures], Any] = {}
         try:
-            while missing or open_futures:
-                while missing and len(open_futures) < 2 * processes:
-                    cell = missing.pop(0)
-                    open_futures[pool.submit(compute, cell, rates.get(cell, 0.0))] = cell
+            while waiting or open_futures:
+                while waiting and len(open_futures) < 2 * processes:
+                    call = waiting.pop(0)
+                    open_futures[pool.submit(*call)] = call[1]
                 ready, _ = wait(open_futures, return_when=FIRST_COMPLETED)
-                for future in ready:
-                    cell = open_futures.pop(future)
-                    result = future.result()
-                    store.put(cell, result)
-                    done += 1
-                    progress(done, total, label(cell))
-                    yield cell, result
+                yield from ((open_futures.pop(future), future.result()) for future in ready)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
+from experiments import length_bounds
 from experiments.length_bounds import of_cell
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import HMAS
+from experiments.study import Figures, Finished, Options, Study
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.sources import WorkloadSpec
+from hmas_lab.sim.systems import HMAS
 
 PROFILE, ENGINES, CHUNK_TOKENS = "qwen3-32b-h100x2", 2, 1024
 BEFORE, DIRECT = "hmas-deadline", "vllm"
-SYSTEMS = (HMAS, BEFORE, DIRECT)
+NAMES = {HMAS: "default", BEFORE: "by deadline alone", DIRECT: "plain FCFS"}
+SYSTEMS = tuple(NAMES)
 # Goals of a setting: goodput may fall by this much, and the median TTFT must be this share of what it was, where that
 # is long enough to be felt.
 GOAL_GOODPUT, GOAL_TTFT, GOAL_BURST_TTFT, FELT_S = -0.005, 0.6, 0.2, 0.2
@@ -70,31 +72,20 @@ SETTINGS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FastRun:
-    """The figures of one run; TTFT in s, over the requests that finished. `bounds`: see `length_bounds.bounds_of`."""
-
-    goodput_rate: float
-    esg: float
-    ttft_p50_s: float
-    ttft_p95_s: float
-    bounds: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FastRow:
-    """One setting, with the runs of each system by seed."""
+    """One setting, with the figures of each system's runs by seed; TTFT is over the requests that finished."""
 
     setting: FastSetting
     seeds: tuple[int, ...]
-    runs: dict[str, tuple[FastRun, ...]]
+    runs: dict[str, tuple[Figures, ...]]
 
     def mean(self, system: str, figure: str) -> float:
-        return fmean(getattr(run, figure) for run in self.runs[system])
+        return fmean(run["score"][figure] for run in self.runs[system])
 
     def gained(self) -> tuple[float, ...]:
         """Returns by how much the goodput rate is higher than with the order by deadline, seed by seed."""
         pairs = zip(self.runs[HMAS], self.runs[BEFORE], strict=True)
-        return tuple(now.goodput_rate - before.goodput_rate for now, before in pairs)
+        return tuple(now["score"]["goodput_rate"] - before["score"]["goodput_rate"] for now, before in pairs)
 
     @property
     def ttft_ratio(self) -> float:
@@ -113,28 +104,23 @@ class FastRow:
             found.append(f"median TTFT {self.ttft_ratio:.2f} ×, goal {self.setting.ttft_goal:g} ×")
         if self.mean(HMAS, "ttft_p95_s") > self.mean(BEFORE, "ttft_p95_s"):
             found.append("TTFT p95 is longer")
-        if self.mean(HMAS, "esg") < self.mean(DIRECT, "esg"):
+        if self.mean(HMAS, "esg_rate") < self.mean(DIRECT, "esg_rate"):
             found.append("ESG is below plain FCFS")
         return found
 
 
-def cells_of_fast(seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
+def cells_of(options: Options, found: Finished) -> list[list[Cell]]:
     """Returns the runs, without those of traces if there is no folder of data."""
-    return [
-        _cell(setting, system, seed, seconds, data)
-        for seed in seeds
-        for setting in SETTINGS
-        if data or not setting.file
-        for system in SYSTEMS
-    ]
+    there = [setting for setting in SETTINGS if options.data or not setting.file]
+    return [[_cell(each, system, n, options) for n in options.numbers for each in there for system in SYSTEMS]]
 
 
-def _cell(setting: FastSetting, system: str, seed: int, seconds: float, data: Path | None) -> Cell:
+def _cell(setting: FastSetting, system: str, seed: int, options: Options) -> Cell:
     return Cell(
         kind="run",
         profile=PROFILE,
         engines=ENGINES,
-        workload=setting.spec(seconds, data),
+        workload=setting.spec(options.seconds, options.data),
         load=setting.rate_rps,
         absolute=True,
         seed=seed,
@@ -143,29 +129,79 @@ def _cell(setting: FastSetting, system: str, seed: int, seconds: float, data: Pa
     )
 
 
-def rows_of_fast(seeds: Sequence[int], seconds: float, data: Path | None, store: CellStore) -> list[FastRow]:
+def rows_of(options: Options, found: Finished) -> list[FastRow]:
     """Returns a row per setting, over the seeds that have been run with every system."""
     rows = []
     for setting in SETTINGS:
-        found = {
-            (system, seed): store.get(_cell(setting, system, seed, seconds, data))
-            for system in SYSTEMS
-            for seed in seeds
-        }
-        whole = tuple(seed for seed in seeds if all(found[system, seed] is not None for system in SYSTEMS))
+        by_seed = {n: [found.get(_cell(setting, s, n, options)) for s in SYSTEMS] for n in options.numbers}
+        whole = {n: [run for run in runs if run] for n, runs in by_seed.items() if all(runs)}
         if whole:
-            runs = {system: tuple(_run(found[system, seed]) for seed in whole) for system in SYSTEMS}
-            rows.append(FastRow(setting=setting, seeds=whole, runs=runs))
+            runs = dict(zip(SYSTEMS, map(tuple, zip(*whole.values(), strict=True)), strict=True))
+            rows.append(FastRow(setting=setting, seeds=tuple(whole), runs=runs))
     return rows
 
 
-def _run(found: dict[str, Any] | None) -> FastRun:
-    assert found is not None
-    score = found["score"]
-    return FastRun(
-        goodput_rate=score["goodput_rate"],
-        esg=score["esg_rate"],
-        ttft_p50_s=score["ttft_p50_s"],
-        ttft_p95_s=score["ttft_p95_s"],
-        bounds=of_cell(found),
+def page_of(rows: Sequence[FastRow], options: Options, found: Finished) -> dict[str, object]:
+    seconds = options.seconds
+    return {
+        "profile": PROFILE,
+        "engines": ENGINES,
+        "chunk_tokens": CHUNK_TOKENS,
+        "seconds": ", ".join(f"{s:g}" for s in sorted({min(seconds, row.setting.seconds) for row in rows})),
+        "bounds": length_bounds.told(of_cell(run) for row in rows for runs in row.runs.values() for run in runs),
+        "settings": [_figures(row, system) for row in rows for system in SYSTEMS],
+        "pairs": [_pair(row) for row in rows],
+        "missed": sum(bool(row.missed()) for row in rows),
+        "trades": [_trade(row) for row in rows if row.mean(HMAS, "esg_rate") < row.mean(DIRECT, "esg_rate")],
+    }
+
+
+def _figures(row: FastRow, system: str) -> tuple[str, ...]:
+    return (
+        row.setting.name,
+        NAMES[system],
+        f"{row.mean(system, 'goodput_rate'):.3f}",
+        f"{row.mean(system, 'ttft_p50_s'):.2f}",
+        f"{row.mean(system, 'ttft_p95_s'):.1f}",
+        f"{row.mean(system, 'esg_rate'):.0f}",
     )
+
+
+def _pair(row: FastRow) -> tuple[str, ...]:
+    by_seed = " ".join(f"{100 * gained:+.1f}" for gained in row.gained())
+    missed = "; ".join(row.missed()) or "-"
+    return row.setting.name, str(len(row.seeds)), by_seed, f"{row.ttft_ratio:.2f} ×", missed
+
+
+def _trade(row: FastRow) -> str:
+    """Returns what a setting in which plain FCFS has more ESG gets for it, and whether the switch gives it back."""
+    direct, now, before = (row.mean(system, "esg_rate") for system in (DIRECT, HMAS, BEFORE))
+    more = row.mean(HMAS, "goodput_rate") - row.mean(DIRECT, "goodput_rate")
+    back = "has as much ESG as FCFS" if before >= direct else f"is {_less(before, direct)} below FCFS as well"
+    return (
+        f"{row.setting.name}: {_less(now, direct)} less ESG than plain FCFS for {100 * more:.1f} points more goodput; "
+        f"the order by deadline alone {back}"
+    )
+
+
+def _less(esg: float, direct: float) -> str:
+    return f"{100 * (1 - esg / direct):.1f} %"
+
+
+def _plain(row: FastRow, system: str) -> dict[str, object]:
+    means = {name: round(row.mean(system, name), 4) for name in ("goodput_rate", "ttft_p50_s", "ttft_p95_s")}
+    by_seed = [round(run["score"]["goodput_rate"], 4) for run in row.runs[system]]
+    named = {"setting": row.setting.name, "system": system, "seeds": list(row.seeds)}
+    return {**named, **means, "esg": round(row.mean(system, "esg_rate"), 4), "goodput_rate_by_seed": by_seed}
+
+
+STUDY = Study(
+    name="fast",
+    about="Measures what it brings and costs that short requests go first where the others have time.",
+    takes=("out", "seeds", "seconds", "processes", "cells", "data", "pages_only"),
+    defaults=Options(seconds=600.0),
+    cells=cells_of,
+    rows=rows_of,
+    values=page_of,
+    also=lambda rows, options, found: {"fast.json": [_plain(row, system) for row in rows for system in SYSTEMS]},
+)

@@ -1,15 +1,21 @@
 """Measures in simulation how often answers outgrow the length bound under which the fence admitted them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments.execute import Progress, cells_of, execute_cells
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.experiment import Experiment
+from experiments.execute import cells_of
+from experiments.pages.carried import merged, present_commit, told
+from experiments.study import Finished, Options, Study
 from hmas.statera.agent.config import FenceConfig
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.experiment import Experiment, load_experiment
 
+FILE = Path(__file__).with_name("fence.yaml")
+BEFORE = "fence_before.json"  # the rows of the additive fence that was measured before this one, by the same command
 LEAST_IN_BUCKET = 1000  # requests, over all seeds, from which on a prompt-length bucket is judged
 # How far the share of outgrown bounds may be from epsilon: over a run, in a bucket, in a fifth but the first.
 ALLOWED, ALLOWED_IN_BUCKET, ALLOWED_IN_FIFTH = 0.025, 0.05, 0.04
@@ -69,24 +75,26 @@ class FenceRow:
         return not self.missed
 
 
+def experiment_of(options: Options) -> Experiment:
+    """Returns the experiment with the data and the seeds that there are to be."""
+    experiment = load_experiment(FILE).within(options.data)
+    return replace(experiment, seeds=experiment.seeds[: options.seeds])
+
+
 def runs_of(experiment: Experiment) -> list[Cell]:
     """Returns the cells of the experiment without the upper bounds, which this page does not show."""
     return [cell for cell in cells_of(experiment) if cell.kind == "run"]
 
 
-def measure(experiment: Experiment, store: CellStore, processes: int, progress: Progress) -> None:
-    """Computes the missing runs of the experiment and stores them."""
-    execute_cells(runs_of(experiment), store, processes, progress)
-
-
-def rows(experiment: Experiment, store: CellStore, commit: str) -> Iterator[FenceRow]:
-    """Yields a row for every workload and load of which a run is stored, computed by the code of `commit`."""
-    for spec in experiment.workloads:
-        for load in experiment.loads:
-            cells = [c for c in runs_of(experiment) if c.load == load and c.workload.name == spec.name]
-            found = [figures for cell in cells if (figures := store.get(cell)) is not None]
-            if found:
-                yield replace(row_of(spec.name, load, found), commit=commit)
+def rows_of(options: Options, store: Finished) -> list[FenceRow]:
+    """Returns a row for every workload and load of which a run is stored, and the rows of the page before for the
+    others, each with the commit whose code computed it."""
+    found, cells = [], runs_of(options.part(experiment_of(options)))
+    for name, load in dict.fromkeys((cell.workload.name, cell.load) for cell in cells):
+        runs = [run for c in cells if (c.workload.name, c.load) == (name, load) and (run := store.get(c)) is not None]
+        if runs:
+            found.append(replace(row_of(name, load, runs), commit=present_commit()))
+    return merged(found, options.out / "fence.json", lambda row: FenceRow(**row), lambda row: (row.workload, row.load))
 
 
 def row_of(workload: str, load: float, found: Sequence[dict[str, Any]]) -> FenceRow:
@@ -127,3 +135,33 @@ def _pooled(parts: Sequence[Sequence[dict[str, int]]]) -> list[tuple[int, int]]:
 def _share(tally: tuple[int, int]) -> float:
     admitted, outgrown = tally
     return round(outgrown / admitted, 4)
+
+
+def page_of(found: Sequence[FenceRow], options: Options, store: Finished) -> dict[str, object]:
+    """If `BEFORE` lies in `options.out`, its goodput stands beside."""
+    there = options.out / BEFORE
+    before = {(r["workload"], r["load"]): r for r in (json.loads(there.read_text()) if there.exists() else ())}
+    rows = [(row, before.get((row.workload, row.load))) for row in found]
+    changes = {(r.workload, r.load): r.change_from(then) for r, then in rows if then is not None}
+    losses = [(-change, row) for row, _ in rows if (change := changes.get((row.workload, row.load))) is not None]
+    return {
+        "experiment": experiment_of(options), "rows": rows, "broken": [row for row in found if not row.holds],
+        "compared": len(losses), "others": sum(change is None for change in changes.values()), "changes": changes,
+        "lost": [(100.0 * lost, r) for lost, r in sorted(losses, key=lambda pair: -pair[0]) if lost > ALLOWED_LOSS],
+        "most_lost": 100.0 * max((lost for lost, _ in losses), default=0.0),
+        "carried": told(found, present_commit()), "SAME_LOAD": SAME_LOAD, "ALLOWED": ALLOWED,
+        "ALLOWED_IN_BUCKET": ALLOWED_IN_BUCKET, "ALLOWED_IN_FIFTH": ALLOWED_IN_FIFTH, "ALLOWED_LOSS": ALLOWED_LOSS,
+        "LEAST_IN_BUCKET": LEAST_IN_BUCKET,
+    }  # fmt: skip
+
+
+STUDY = Study(
+    name="fence",
+    about="Measures how often answers outgrow the fence's length bounds, on ten workloads with the perception that "
+    "ships. It takes about an hour of one core. Settings that are not run keep the rows of the page before, with the "
+    "commit whose code computed them.",
+    takes=("out", "seeds", "processes", "cells", "data", "only", "at", "pages_only"),
+    cells=lambda options, found: [runs_of(options.part(experiment_of(options)))],
+    rows=rows_of,
+    values=page_of,
+)

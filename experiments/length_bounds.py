@@ -17,7 +17,7 @@ def bounds_of(run: SystemRun) -> dict[str, int]:
 
 
 def of_cell(figures: Mapping[str, Any] | None) -> dict[str, int]:
-    """Returns the same of the stored figures of a run (`hmas.sim.analysis`), nothing if there are none."""
+    """Returns the same of the stored figures of a run (`hmas_lab.sim.analysis`), nothing if there are none."""
     found = figures["run"].get("coverage") if figures and "run" in figures else None
     return found["total"] if found else {}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from hmas.engine.fitting import Observation
+from hmas.mesh.profiling.silicon import SiliconKey, closed_loops
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
@@ -45,36 +46,15 @@ def splitwise(directory: Path, model: str, hardware: str, tensor_parallel: int) 
 def aiconfigurator(
     directory: Path, model: str, system: str, backend: str, precision: str, tp: int, kv_tokens: int, quadratic: bool
 ) -> list[Observation]:
-    """Reads the TPOT of aiconfigurator's measurements, closed loops of constant concurrency.
-
-    While a request decodes its output, each other request of the loop is replaced once, and the prefill of its
-    successor falls between the tokens; so TPOT also depends on the cost of prefill. Mean TTFT depends on how the loop
-    was started and is not used. Loops whose sequences together exceed `kv_tokens` of KV memory are left out. Without
-    `quadratic` the attention term of prefill is left out, because two prompt lengths cannot tell it from the linear
-    one.
+    """Reads the TPOT of aiconfigurator's measurements on `tp` cards. Loops whose sequences together exceed `kv_tokens`
+    of KV memory are left out. Without `quadratic` the attention term of prefill is left out, because two prompt lengths
+    cannot tell it from the linear one.
     """
-    result = []
-    for row in rows_of(directory / "aiconfigurator_silicon.csv.gz"):
-        key = (row["model_path"], row["system"], row["backend"], row["precision"], row["mode"])
-        if key != (model, system, backend, precision, "agg") or float(row["tp_size"] or 0) != tp:
-            continue
-        if not row["silicon_concurrency"] or not row["silicon_tpot_ms"]:
-            continue
-        isl, osl, users = int(row["isl"]), int(row["osl"]), float(row["silicon_concurrency"])
-        if users * (isl + osl) > kv_tokens:
-            continue
-        between = (users - 1) / osl
-        result.append(
-            Observation(
-                "decode",
-                float(row["silicon_tpot_ms"]) / 1000,
-                prefill_tokens=between * isl,
-                decode_seqs=users,
-                context_tokens=users * (isl + osl / 2),
-                prefill_pairs=between * isl**2 / 2 if quadratic else 0.0,
-            )
-        )
-    return result
+    key = SiliconKey(model, system, backend, precision)
+    loops = closed_loops(directory, [key])[key]
+    return [
+        loop.observation(quadratic=quadratic) for loop in loops if loop.gpus == tp and loop.held_tokens <= kv_tokens
+    ]
 
 
 def llm_pilot(directory: Path, model: str, gpu: str, count: int) -> list[Observation]:

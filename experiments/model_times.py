@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import hmas.sim.times
-from benchmarks.bench_cognition import batch_times, prompts
+from experiments.cognition.latency import batch_times, prompts
+from experiments.study import Options, Study
 from hmas.perception.backends.model import ModelBackend
 from hmas.prediction.models.catboost_model import CatBoostCostModel
 
@@ -17,8 +18,11 @@ def measure(data: Path | None) -> dict[str, Any]:
     return versions | batch_times(prompts(data or Path("data")))
 
 
-def write(times: dict[str, Any], out: Path | None) -> Path:
-    """Writes the times to `out`, by default to the file of the simulator, and returns its path."""
-    path = out or Path(hmas.sim.times.__file__).with_name(hmas.sim.times.FILE)
-    path.write_text(json.dumps(times) + "\n", encoding="utf-8")
-    return path
+STUDY: Study[None, None] = Study(
+    name="model-times",
+    about="Measures how long perception and prediction take for batches of each size, on one core, and writes the file "
+    "that the simulator takes their times from. It takes half a minute and wants an idle machine.",
+    takes=("out", "data"),
+    defaults=Options(out=Path(hmas.sim.times.__file__).parent),
+    also=lambda rows, options, found: {hmas.sim.times.FILE: json.dumps(measure(options.data)) + "\n"},
+)

@@ -1,31 +1,31 @@
 """Layouts beyond two engines of a kind: pools of one, three and eight engines, behind one worker and behind one worker
-an engine, pools of two kinds of engine, and pools with a slow engine. Pure but for the store of runs and the answers of
-perception."""
+an engine, pools of two kinds of engine, and pools with a slow engine. Pure but for the answers of perception."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from experiments.length_bounds import bounds_of
+from experiments.study import Figures, Finished, Options
 from hmas.contracts.control import INITIAL_TOPOLOGY, Split
-from hmas.engine.core.profile import EngineProfile, StepCostModel
+from hmas.contracts.step_cost import StepCostModel
+from hmas.engine.core.profile import EngineProfile
 from hmas.engine.named import named_profile
 from hmas.laws.scoring import is_ok, service_gain
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.systems import BASELINES, FleetSetting
-from hmas.sim.capacity import CAPACITY_SEEDS, TARGET
-from hmas.sim.cells import CellStore
-from hmas.sim.experiment import chunked
-from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.processes.fleet import EngineFleet, FleetSetting
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.result import SimResult
 from hmas.sim.setup import POOL, MeshSetup, PoolSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.stored import cell_key
-from hmas.sim.systems import MESHES
 from hmas.sim.workload import Workload
+from hmas_lab.sim.baselines.systems import BASELINES
+from hmas_lab.sim.capacity import CAPACITY_SEEDS, TARGET
+from hmas_lab.sim.experiment import chunked
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
+from hmas_lab.sim.systems import MESHES
 
 A100, H100 = "llama2-70b-a100x4", "llama2-70b-h100x4"
 GUESS_RPS = {A100: 2.2, H100: 4.4}  # a first guess of λ* for one engine
@@ -38,8 +38,8 @@ BRACKET, PRECISION = 1.15, 0.02  # of the search for λ*
 LATE_S = 30.0  # when a late split comes into force, about when the controller first chooses
 CHOSEN, MIXED, LEAST, CAPACITY = "hmas", "hmas-mixed", "least-outstanding", "capacity"
 SPLIT, LATE = "split", "late-split"
+MEANS = ("goodput_rate", "later", "esg", "esg_late", "ttft_p50")
 Kinds = tuple[tuple[str, int], ...]
-Told = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,8 @@ class PoolCell:
     """One run of a system on a pool, or (`CAPACITY`) the search for the pool's λ*. `kinds` are profiles and how many
     engines of each, shared by `workers`. With `SPLIT`, and after `LATE_S` with `LATE`, the first `strict` engines serve
     TPOT SLOs up to `cut_ms`, and the others the rest. `load` is in λ*. Each step of the last engine takes `slowness`
-    times as long as its profile says, and nobody is told."""
+    times as long as its profile says, and nobody is told. Its λ* is taken to be `times` that of the pool with so many
+    times fewer engines, to spare a search."""
 
     kinds: Kinds
     system: str
@@ -58,34 +59,39 @@ class PoolCell:
     seed: int = 0
     seconds: float = SECONDS
     slowness: float = 1.0
+    times: int = 1
 
     def key(self) -> str:
         return cell_key(self)
+
+    @property
+    def capacity(self) -> "PoolCell":
+        """The cell of λ*, which depends neither on the workers nor on the order of the engines."""
+        numbers = Counter[str]()
+        for profile, number in self.kinds:
+            numbers[profile] += number // self.times
+        return PoolCell(kinds=tuple(sorted(numbers.items())), system=CAPACITY, seconds=CAPACITY_S)
 
     @property
     def name(self) -> str:
         """The system, and of a split its cut and the engines on its strict side."""
         if self.system not in (SPLIT, LATE):
             return self.system
-        first = self.kinds[0][0]
-        kind = f" {hardware(first)} first" if len(self.kinds) > 1 else ""
-        return f"{self.system}-{self.cut_ms}: {self.strict} of {sum(n for _, n in self.kinds)}{kind}"
+        return f"{self.system}-{self.cut_ms}: {self.strict} of {sum(n for _, n in self.kinds)}"
 
 
 class StaticSplit(NamedTuple):
-    """A static split to compare with: `strict` engines for TPOT SLOs up to `cut_ms`. Of two kinds of engine the second
-    comes first if `turned`, so that it serves the strict class. `late`: the pool is mixed before `LATE_S`."""
+    """A static split to compare with: `strict` engines for TPOT SLOs up to `cut_ms`, the quickest first. `late`: the
+    pool is mixed before `LATE_S`."""
 
     cut_ms: int
     strict: int
-    turned: bool = False
     late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolCase:
-    """A pool whose chosen layout is compared with static splits. Its λ* is taken to be `times` that of the pool with so
-    many times fewer engines, to spare a search; `slowness` (`PoolCell`) does not change it."""
+    """A pool whose chosen layout is compared with static splits; `slowness` and `times` are those of its cells."""
 
     name: str
     kinds: Kinds
@@ -97,30 +103,18 @@ class PoolCase:
 
     @property
     def capacity(self) -> PoolCell:
-        """The cell of λ*, which depends neither on the workers nor on the order of the engines."""
-        numbers = Counter[str]()
-        for profile, number in self.kinds:
-            numbers[profile] += number // self.times
-        kinds = tuple(sorted(numbers.items()))
-        return PoolCell(kinds=kinds, system=CAPACITY, seconds=CAPACITY_S)
+        """The cell of λ*."""
+        return self.cells(LOADS[0], 1)[0].capacity
 
     def cells(self, load: float, seed: int) -> list[PoolCell]:
-        def cell(system: str, kinds: Kinds = self.kinds, **more: Any) -> PoolCell:
+        def cell(system: str, **more: Any) -> PoolCell:
             # What no worker takes part in is the same for any number of them.
             workers = 1 if system == LEAST else self.workers
             own: dict[str, Any] = {"workers": workers, "load": load, "seed": seed, "seconds": self.seconds}
-            own["slowness"] = self.slowness
-            return PoolCell(kinds=kinds, system=system, **own, **more)
+            own |= {"slowness": self.slowness, "times": self.times}
+            return PoolCell(kinds=self.kinds, system=system, **own, **more)
 
-        splits = [
-            cell(
-                LATE if each.late else SPLIT,
-                self.kinds[::-1] if each.turned else self.kinds,
-                cut_ms=each.cut_ms,
-                strict=each.strict,
-            )
-            for each in self.splits
-        ]
+        splits = [cell(LATE if each.late else SPLIT, cut_ms=each.cut_ms, strict=each.strict) for each in self.splits]
         return [cell(CHOSEN), cell(MIXED), cell(LEAST), *splits]
 
 
@@ -129,14 +123,14 @@ OF_THREE = (
     StaticSplit(90, 1), StaticSplit(100, 1), StaticSplit(111, 1), StaticSplit(124, 2), StaticSplit(100, 1, late=True),
 )  # fmt: skip
 OF_EIGHT = (StaticSplit(100, 3), StaticSplit(111, 4), StaticSplit(124, 5), StaticSplit(111, 4, late=True))
-OF_TWO_KINDS = (
-    StaticSplit(111, 1), StaticSplit(124, 1), StaticSplit(134, 1), StaticSplit(90, 1, True), StaticSplit(100, 1, True),
-    StaticSplit(111, 1, True), StaticSplit(124, 1, late=True),
-)  # fmt: skip
+OF_TWO_KINDS = (StaticSplit(111, 1), StaticSplit(124, 1), StaticSplit(134, 1), StaticSplit(124, 1, late=True))
 OF_FOUR_AND_FOUR = (
-    StaticSplit(124, 4), StaticSplit(100, 4, True), StaticSplit(111, 4), StaticSplit(111, 3), StaticSplit(124, 3),
-    StaticSplit(124, 5), StaticSplit(111, 3, True), StaticSplit(111, 5, True),
-)  # fmt: skip
+    StaticSplit(124, 4),
+    StaticSplit(111, 4),
+    StaticSplit(111, 3),
+    StaticSplit(124, 3),
+    StaticSplit(124, 5),
+)
 # The slow engine is the last one, which serves the lax class.
 OF_SLOW = (StaticSplit(100, 1), StaticSplit(111, 2), StaticSplit(134, 2))
 CASES = (
@@ -169,26 +163,25 @@ def cells_of(case: PoolCase, seeds: Iterable[int]) -> list[PoolCell]:
     return [cell for load in LOADS for seed in seeds for cell in case.cells(load, seed)]
 
 
-def fill(store: CellStore, seeds: Sequence[int], told: Told) -> None:
-    """Computes what the store lacks, one seed after the other, so that an interrupted experiment has some seeds of all
-    pools."""
-    for seed in seeds:
-        for case in CASES:
-            rate_rps = case.times * _got(store, case.capacity, 0.0, told)["rate_rps"]
-            for cell in cells_of(case, (seed,)):
-                _got(store, cell, cell.load * rate_rps, told)
+def cells(options: Options, found: Finished) -> Iterator[Sequence[PoolCell]]:
+    """Yields the searches for λ*, and then the runs, one seed after the other, so that an interrupted experiment has
+    some seeds of all pools."""
+    yield [case.capacity for case in CASES]
+    for seed in options.numbers:
+        yield [cell for case in CASES for cell in cells_of(case, (seed,))]
 
 
-def _got(store: CellStore, cell: PoolCell, rate_rps: float, told: Told) -> Mapping[str, Any]:
-    if (found := store.get(cell)) is None:
-        store.put(cell, found := compute(cell, rate_rps))
-        pool = " + ".join(f"{number} {hardware(profile)}" for profile, number in cell.kinds)
-        told(f"{pool}, the last {cell.slowness:g} times as slow, {cell.workers} workers, {cell.name}, seed {cell.seed}")
-    return found
+def given(cell: PoolCell, options: Options, found: Finished) -> tuple[float]:
+    """Returns the rate that a run is offered, in requests per second; 0 for a search."""
+    if cell.system == CAPACITY:
+        return (0.0,)
+    capacity = found.get(cell.capacity)
+    assert capacity is not None
+    return (cell.load * cell.times * capacity["rate_rps"],)
 
 
-def compute(cell: PoolCell, rate_rps: float) -> dict[str, Any]:
-    """Makes one run at `rate_rps` requests per second, or one search for λ*, and returns its figures as plain data."""
+def compute(cell: PoolCell, rate_rps: float) -> Figures:
+    """Makes one run at `rate_rps` requests per second, or one search for λ*, and returns its figures."""
     if cell.system == CAPACITY:
         return {"rate_rps": highest_rate(cell)}
     workload = perceived(_workload(cell, rate_rps, cell.seed, prompts=True), folder=FOLDER)
@@ -285,32 +278,23 @@ class PoolRow:
     seeds: int
 
 
-def rows_of(store: CellStore, seeds: Sequence[int]) -> list[PoolRow]:
+def rows_of(options: Options, store: Finished) -> list[PoolRow]:
     """Returns the rows of all systems of which at least one run is finished."""
     rows = []
     for case in CASES:
         runs: dict[tuple[float, str], list[Mapping[str, Any]]] = {}
-        for cell in cells_of(case, seeds):
+        for cell in cells_of(case, options.numbers):
             if (run := store.get(cell)) is not None:
                 runs.setdefault((cell.load, cell.name), []).append(run)
         for (load, system), found in runs.items():
-            rates = [run["goodput_rate"] for run in found]
+            mean = {name: fmean(run[name] for run in found) for name in MEANS}
             rows.append(
                 PoolRow(
-                    pool=case.name,
-                    workers=case.workers,
-                    load=load,
-                    system=system,
-                    goodput_rate=fmean(rates),
-                    goodput_sd=stdev(rates) if len(rates) > 1 else None,
-                    later=fmean(run["later"] for run in found),
-                    esg=fmean(run["esg"] for run in found),
-                    esg_late=fmean(run["esg_late"] for run in found),
-                    layout=_layouts(found[0]["layouts"], case.seconds),
-                    ttft_p50=fmean(run["ttft_p50"] for run in found),
-                    seeds=len(rates),
+                    pool=case.name, workers=case.workers, load=load, system=system, seeds=len(found),
+                    goodput_sd=stdev(run["goodput_rate"] for run in found) if len(found) > 1 else None,
+                    layout=_layouts(found[0]["layouts"], case.seconds), **mean,
                 )
-            )
+            )  # fmt: skip
     return rows
 
 

@@ -1,5 +1,5 @@
 """What each part of Statera is worth where memory, time per token, compute or none is short: the same mesh on the same
-requests, without one part of it or with another at a time. Pure but for the store of runs."""
+requests, without one part of it or with another at a time."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,14 +7,15 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from experiments.worth import Paired, paired
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import FIXED_N_RUN, HMAS, PAPER
+from experiments.pages.paired import Paired, paired
+from experiments.study import Figures, Finished, Options
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.sources import WorkloadSpec
+from hmas_lab.sim.systems import FIXED_N_RUN, HMAS, PAPER
 
 CHUNK_TOKENS = 1024
 FROZEN, UNTIMED, MOVED = "hmas-frozen", "hmas-untimed", "hmas-moving"
-PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "hmas-seeking", "two-lane-shared", "two-lane-slots")
+PARTS = ("hmas-whole-bounds", "hmas-no-fence", UNTIMED, MOVED, "two-lane-shared", "two-lane-slots")
 OTHERS = ("vllm", "sglang", "lightllm", "niyama", "dynamo", "llm-d")
 SYSTEMS = (HMAS, FROZEN, *PARTS, *OTHERS)
 FIXED = (*(f"nrun-{n}" for n in FIXED_N_RUN), UNTIMED)  # the last is the engine's own limit
@@ -29,7 +30,7 @@ MEMORY_AND_TPOT = "memory and TPOT short"
 ABLATED = (MEMORY, LONG, MEMORY_AND_TPOT)  # regimes of `TABLE_2`, each at its first load
 LEAST_COST = 2.5  # points that freezing should cost in the mean where memory is short
 TRACE = "traces/mooncake_fast25_conversation.csv.gz"
-PICTURED = (HMAS, UNTIMED, MOVED, "hmas-seeking")  # systems whose regulation is drawn over time
+PICTURED = (HMAS, UNTIMED, MOVED)  # systems whose regulation is drawn over time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +86,21 @@ def settings(data: Path | None) -> Iterator[tuple[LoadRegime, float]]:
     return ((regime, load) for regime in REGIMES if data or not regime.file for load in regime.loads)
 
 
-def all_cells(seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
+def cells(options: Options, found: Finished) -> Iterator[Sequence[Cell]]:
+    """Yields all runs and the searches, and then those of each setting's best fixed N_run."""
+    yield [*all_cells(options), *search_cells(options)]
+    yield winner_cells(options, found)
+
+
+def all_cells(options: Options) -> list[Cell]:
     """Returns the runs of all systems but the fixed ones, seed by seed, so that an interrupted experiment has some
     seeds of every setting."""
     return [
         cell
-        for seed in seeds
-        for regime, load in settings(data)
+        for seed in options.numbers
+        for regime, load in settings(options.data)
         for system in SYSTEMS + (TABLE_2 if _ablated(regime, load) else ())
-        for cell in cells_of(regime, load, system, (seed,), seconds, data)
+        for cell in cells_of(regime, load, system, (seed,), options.seconds, options.data)
     ]
 
 
@@ -101,23 +108,23 @@ def _ablated(regime: LoadRegime, load: float) -> bool:
     return regime.name in ABLATED and load == regime.loads[0]
 
 
-def search_cells(data: Path | None) -> list[Cell]:
+def search_cells(options: Options) -> list[Cell]:
     return [
         cell
-        for regime, load in settings(data)
+        for regime, load in settings(options.data)
         for system in FIXED
-        for cell in cells_of(regime, load, system, SEARCH_SEEDS, SEARCH_S, data)
+        for cell in cells_of(regime, load, system, SEARCH_SEEDS, SEARCH_S, options.data)
     ]
 
 
-def best_fixed(store: CellStore, regime: LoadRegime, load: float, data: Path | None) -> str | None:
+def best_fixed(store: Finished, regime: LoadRegime, load: float, data: Path | None) -> str | None:
     """Returns the fixed N_run, as a system, with the highest mean goodput rate over the seeds of the search; None while
     the search is not finished."""
     means = search_means(store, regime, load, data)
     return max(means, key=means.__getitem__) if means else None
 
 
-def search_means(store: CellStore, regime: LoadRegime, load: float, data: Path | None) -> dict[str, float]:
+def search_means(store: Finished, regime: LoadRegime, load: float, data: Path | None) -> dict[str, float]:
     """Returns the mean goodput rate of each fixed N_run over the seeds of the search; nothing while it is not
     finished."""
     means: dict[str, float] = {}
@@ -129,7 +136,7 @@ def search_means(store: CellStore, regime: LoadRegime, load: float, data: Path |
     return means
 
 
-def searches(store: CellStore, data: Path | None) -> dict[str, dict[str, float]]:
+def searches(store: Finished, data: Path | None) -> dict[str, dict[str, float]]:
     """Returns the means of the finished searches by setting, in words."""
     return {
         f"{regime.name}, {regime.kind} at {load:g} λ*": means
@@ -138,15 +145,18 @@ def searches(store: CellStore, data: Path | None) -> dict[str, dict[str, float]]
     }
 
 
-def winner_cells(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Cell]:
+def winner_cells(options: Options, found: Finished) -> list[Cell]:
     """Returns the runs of each setting's best fixed N_run."""
-    found = ((regime, load, best_fixed(store, regime, load, data)) for regime, load in settings(data))
     return [
         cell
-        for regime, load, system in found
-        if system is not None
-        for cell in cells_of(regime, load, system, seeds, seconds, data)
+        for regime, load in settings(options.data)
+        if (system := best_fixed(found, regime, load, options.data)) is not None
+        for cell in _own_cells(regime, load, system, options)
     ]
+
+
+def _own_cells(regime: LoadRegime, load: float, system: str, options: Options) -> list[Cell]:
+    return cells_of(regime, load, system, options.numbers, options.seconds, options.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +182,15 @@ class RegulatorRow:
     best_fixed: bool = False
 
 
-def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[RegulatorRow]:
+def rows_of(options: Options, store: Finished) -> list[RegulatorRow]:
     """Returns the rows of every setting, over the seeds that every system of it has finished; of one without such a
     seed there is none. The best fixed N_run has a row where it was found and has finished those seeds too."""
     rows: list[RegulatorRow] = []
-    for regime, load in settings(data):
-        fixed = best_fixed(store, regime, load, data)
+    seeds = options.numbers
+    for regime, load in settings(options.data):
+        fixed = best_fixed(store, regime, load, options.data)
         runs = {
-            system: dict(zip(seeds, map(store.get, cells_of(regime, load, system, seeds, seconds, data)), strict=True))
+            system: dict(zip(seeds, map(store.get, _own_cells(regime, load, system, options)), strict=True))
             for system in (*SYSTEMS, *([fixed] if fixed else []))
         }
         common = [seed for seed in seeds if all(runs[system][seed] is not None for system in SYSTEMS)]
@@ -195,47 +206,21 @@ def rows_of(store: CellStore, seeds: Sequence[int], seconds: float, data: Path |
             admitted = sum(tally["admitted"] for tally in tallies)
             rows.append(
                 RegulatorRow(
-                    regime=regime.name,
-                    profile=regime.profile,
-                    workload=cells_of(regime, load, system, seeds, seconds, data)[0].workload.name,
-                    kv_blocks=regime.kv_blocks,
-                    load=load,
-                    system=system,
-                    goodput_rate=fmean(rates),
-                    goodput_sd=stdev(rates) if len(rates) > 1 else None,
+                    regime=regime.name, profile=regime.profile, kv_blocks=regime.kv_blocks, load=load, system=system,
+                    workload=_own_cells(regime, load, system, options)[0].workload.name,
+                    goodput_rate=fmean(rates), goodput_sd=stdev(rates) if len(rates) > 1 else None,
                     esg=fmean(run["score"]["esg_rate"] for run in each),
                     ttft_p50=fmean(run["score"]["ttft_p50_s"] for run in each),
                     preemptions=fmean(run["run"]["preemptions"] for run in each),
                     outgrown=sum(tally["outgrown"] for tally in tallies) / admitted if admitted else None,
-                    by_seed=rates,
-                    behind_full=paired(full, rates),
-                    best_fixed=system == fixed,
+                    by_seed=rates, behind_full=paired(full, rates), best_fixed=system == fixed,
                 )
-            )
+            )  # fmt: skip
     return rows
 
 
-def _rates(runs: Sequence[dict[str, Any]]) -> tuple[float, ...]:
+def _rates(runs: Sequence[Figures]) -> tuple[float, ...]:
     return tuple(run["score"]["goodput_rate"] for run in runs)
-
-
-def regime_rows(rows: Sequence[RegulatorRow]) -> list[dict[str, Any]]:
-    """Returns the rows in the form of `docs/results/regimes.json`."""
-    return [
-        {
-            "regime": f"{row.regime}, {'one engine' if row.kv_blocks is None else f'{row.kv_blocks} blocks'}",
-            "profile": row.profile,
-            "workload": row.workload,
-            "load": row.load,
-            "system": row.system,
-            "goodput_rate": row.goodput_rate,
-            "goodput_sd": row.goodput_sd,
-            "esg": row.esg,
-            "ttft_p50": row.ttft_p50,
-            "share_of_bound": None,
-        }
-        for row in rows
-    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,18 +236,18 @@ class AblationRow:
     behind_whole: Paired
 
 
-def ablation_rows(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[AblationRow]:
+def ablation_rows(options: Options, store: Finished) -> list[AblationRow]:
     """Returns the rows of Table 2 in each regime of `ABLATED`, over the seeds that all its systems have finished."""
     rows = []
-    for regime, load in settings(data):
+    for regime, load in settings(options.data):
         if not _ablated(regime, load):
             continue
-        runs = {s: list(map(store.get, cells_of(regime, load, s, seeds, seconds, data))) for s in TABLE_2}
-        whole = [n for n in range(len(seeds)) if all(each[n] is not None for each in runs.values())]
+        runs = {s: list(map(store.get, _own_cells(regime, load, s, options))) for s in TABLE_2}
+        whole = [n for n in range(options.seeds) if all(each[n] is not None for each in runs.values())]
         if not whole:
             continue
         rates = {s: _rates([run for n in whole if (run := each[n]) is not None]) for s, each in runs.items()}
-        workload = cells_of(regime, load, PAPER, seeds, seconds, data)[0].workload.name
+        workload = _own_cells(regime, load, PAPER, options)[0].workload.name
         rows += [
             AblationRow(
                 regime=regime.name, workload=workload, load=load, system=system, goodput_rate=fmean(own),
@@ -273,7 +258,7 @@ def ablation_rows(store: CellStore, seeds: Sequence[int], seconds: float, data: 
     return rows
 
 
-def runs_of(store: CellStore, cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
+def runs_of(store: Finished, cells: Iterable[Cell]) -> dict[str, list[dict[str, Any]]]:
     """Returns the finished runs of our systems."""
     found: dict[str, list[dict[str, Any]]] = {}
     for cell in cells:
@@ -293,15 +278,15 @@ class Course:
     rows: Sequence[dict[str, Any]]
 
 
-def courses(store: CellStore, seeds: Sequence[int], seconds: float, data: Path | None) -> list[Course]:
+def courses(options: Options, store: Finished) -> list[Course]:
     """Returns the first seed's courses of each regime at its first load."""
     found: list[Course] = []
     for regime in REGIMES:
-        if regime.file and not data:
+        if regime.file and not options.data:
             continue
         for system in PICTURED:
-            (cell,) = cells_of(regime, regime.loads[0], system, seeds[:1], seconds, data)
+            cell, *_ = _own_cells(regime, regime.loads[0], system, options)
             if (run := store.get(cell)) is not None:
-                rows = [row for row in run["run"]["regulated"] if row["at_s"] <= max(seconds, regime.least_s)]
+                rows = [row for row in run["run"]["regulated"] if row["at_s"] <= max(options.seconds, regime.least_s)]
                 found.append(Course(regime=regime, load=regime.loads[0], system=system, rows=rows))
     return found

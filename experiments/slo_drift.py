@@ -1,26 +1,28 @@
 """TPOT SLOs that drift inside a run: how far is the layout that the controller chooses from an oracle that lays the
 pool out anew at once? Pure but for the answers of perception, which are kept."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
 
+from experiments.study import Finished, Options
 from hmas.contracts.control import INITIAL_TOPOLOGY, Split
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement, is_ok, score
-from hmas.sim.mesh import MeshSim
 from hmas.sim.perceived import FOLDER, perceived
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.stored import cell_key
-from hmas.sim.systems import HMAS, MESHES
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
+from hmas_lab.sim.systems import HMAS, MESHES
 
 PROFILE, ENGINES, RATE_RPS = "llama2-70b-a100x4", 2, 5.2  # 1.4 λ* of the mix there
 HALF_S = 120.0
 EASIER = 1.6  # by which each TPOT SLO is laxer in the second half
 SEEDS = (1, 2, 3, 4, 5)
+FILE = "slo-drift.json"
 MIXED, ORACLE = "hmas-mixed", "oracle"
 CUTS_MS = (100, 111, 124, 160, 178, 198)
 STATIC = (MIXED, *(f"split-{cut_ms}" for cut_ms in CUTS_MS))
@@ -102,35 +104,38 @@ def known_cells() -> list[DriftCell]:
     return [DriftCell(system=system, seed=seed) for seed in SEEDS for system in (HMAS, *STATIC)]
 
 
-def oracle_cells(found: Mapping[DriftCell, Mapping[str, Any]]) -> list[DriftCell]:
-    """Returns the oracle's runs: in each half it has the static layout that was best there in the mean of the seeds."""
+def cells(options: Options, found: Finished) -> Iterator[Sequence[DriftCell]]:
+    """Yields the runs of the systems that are known, and then those of the oracle."""
+    yield known_cells()
+    yield oracle_cells(found)
+
+
+def oracle_cells(found: Finished) -> list[DriftCell]:
+    """Returns the oracle's runs: in each half it has the static layout that was best there in the mean of the seeds;
+    none while one of these runs is missing."""
+    runs = {system: [found.get(DriftCell(system=system, seed=seed)) for seed in SEEDS] for system in STATIC}
+    if any(run is None for each in runs.values() for run in each):
+        return []
 
     def best(half: str) -> str:
-        means = {s: fmean(float(figures[half]) for cell, figures in found.items() if cell.system == s) for s in STATIC}
-        return max(means, key=lambda system: means[system])
+        return max(STATIC, key=lambda system: fmean(run[half] for run in runs[system] if run))
 
     first, second = best("first_half"), best("second_half")
     return [DriftCell(system=ORACLE, seed=seed, first=first, second=second) for seed in SEEDS]
 
 
-def rows_of(found: Mapping[DriftCell, Mapping[str, Any]]) -> list[DriftRow]:
-    """Returns a row for each system, the one with the most on time first."""
+def rows_of(found: Finished) -> list[DriftRow]:
+    """Returns a row for each system, the one with the most on time first; none unless all runs are finished."""
+    oracle = oracle_cells(found)
+    runs = {cell: run for cell in (*known_cells(), *oracle) if (run := found.get(cell)) is not None}
+    if not oracle or len(runs) < len(known_cells()) + len(oracle):
+        return []
     rows = []
-    for system in dict.fromkeys(cell.system for cell in found):
-        runs = [figures for cell, figures in found.items() if cell.system == system]
-        rates = [run["goodput_rate"] for run in runs]
-        rows.append(
-            DriftRow(
-                system=system,
-                seeds=len(runs),
-                goodput_rate=fmean(rates),
-                goodput_sd=stdev(rates) if len(rates) > 1 else 0.0,
-                first_half=fmean(run["first_half"] for run in runs),
-                second_half=fmean(run["second_half"] for run in runs),
-                esg=fmean(run["esg"] for run in runs),
-                ttft_p50=fmean(run["ttft_p50"] for run in runs),
-            )
-        )
+    for system in dict.fromkeys(cell.system for cell in runs):
+        own = [run for cell, run in runs.items() if cell.system == system]
+        mean = {name: fmean(run[name] for run in own) for name in DriftRow.__dataclass_fields__ if name in own[0]}
+        spread = stdev(run["goodput_rate"] for run in own)
+        rows.append(DriftRow(system=system, seeds=len(own), goodput_sd=spread, **mean))
     return sorted(rows, key=lambda row: -row.goodput_rate)
 
 

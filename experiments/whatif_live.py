@@ -9,46 +9,56 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from experiments.pages.goal import Goal
+from experiments.study import Figures, Finished, Options, Study, code_of_mesh, written
 from hmas.contracts.control import TopologyName
 from hmas.engine.core.profile import builtin_profile
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import read_state
-from hmas.sim.provenance import WITH_MESH, source_digest
+from hmas.sim.past.fitted import CHUNK_TOKENS
+from hmas_lab.sim.stored import cell_key
 
 HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
+RIGHT, MOVED = 18, 10
 START_S = 120.0
 HEAR_S = 8.0  # until `hmas whatif` has started and heard the pool, from when on it counts back
 TOKEN_BUDGET = builtin_profile(MeshOptions().profile).limits.max_num_batched_tokens  # as an operator knows his engines'
+MESH = Path("out/whatif-live/mesh")
 T = TopologyName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSwitch:
-    """One switch: traffic of a `kind` at `rate` requests/s under `before`, then under `after`."""
+    """One switch: `seconds` of traffic of a `kind` at `rate` requests/s under `before`, then under `after`."""
 
     kind: str
     rate: float
     before: TopologyName
     after: TopologyName
     seed: int
+    seconds: int = 60
+
+    def key(self) -> str:
+        return cell_key(self)
 
     @property
     def name(self) -> str:
         return f"{self.kind} at {self.rate:g}/s, {self.before} to {self.after}, seed {self.seed}"
 
 
-def plans() -> tuple[LiveSwitch, ...]:
+def plans(seconds: int = 60) -> tuple[LiveSwitch, ...]:
     """Twenty switches, fixed before the first was run: two kinds of traffic, from light load to gross overload of two
     `tiny-emulated` engines, to and from the orders that differ most."""
     pairs = ((T.FCFS, T.MAX_ON_TIME), (T.MAX_ON_TIME, T.EDF), (T.FCFS, T.SJF), (T.SJF, T.FCFS), (T.EDF, T.MAX_ON_TIME))
     loads = (("burst", 7.0), ("burst", 10.0), ("azure-like", 8.0), ("azure-like", 12.0))
     return tuple(
-        LiveSwitch(kind=kind, rate=rate, before=before, after=after, seed=1 + i)
+        LiveSwitch(kind=kind, rate=rate, before=before, after=after, seed=1 + i, seconds=seconds)
         for i, (kind, rate) in enumerate(loads)
         for before, after in pairs
     )
@@ -79,9 +89,9 @@ class LiveOutcome:
 
 
 @contextmanager
-def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
-    """Starts `hmas up` on free ports under `data_dir`, and yields that folder and the URL of its API. Raises
-    RuntimeError if it does not start."""
+def running(data_dir: Path) -> Iterator[None]:
+    """Starts `hmas up` on free ports under `data_dir`, and removes what lay there. Raises RuntimeError if it
+    does not start."""
     shutil.rmtree(data_dir, ignore_errors=True)
     data_dir.mkdir(parents=True)
     command = [HMAS, "up", "--port", "0", "--emulated", "2", "--replay", "--no-console", "--data-dir", str(data_dir)]
@@ -92,31 +102,26 @@ def running(data_dir: Path) -> Iterator[tuple[Path, str]]:
                 if process.poll() is not None or time.monotonic() > until_s:
                     raise RuntimeError(f"the mesh did not start: see {data_dir / 'up.log'}")
                 time.sleep(0.1)
-            state = read_state(data_dir)
             # `hmas whatif` would simulate emulated engines by their own costs; of real ones it knows their pace alone.
-            replace(state, profile="").write(data_dir)
-            yield data_dir, state.gateway_url
+            replace(read_state(data_dir), profile="").write(data_dir)
+            yield
         finally:
             process.send_signal(signal.SIGINT)
 
 
-def carry_out(run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path) -> LiveOutcome:
+def compute(run: LiveSwitch, data_dir: Path = MESH) -> Figures:
     """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
+    url, out = read_state(data_dir).gateway_url, data_dir / f"load-{run.key()}"
     switch = "--topology", run.after.value
     stated = *switch, "--max-num-batched-tokens", str(TOKEN_BUDGET)
-    told, unstated = _under(run.before, run, data_dir, url, seconds, out / "before", stated, switch)
-    (came,) = _under(run.after, run, data_dir, url, seconds, out / "after", ())
-    return LiveOutcome(
-        run=run.name,
-        before=told["observed"]["on_time"],
-        simulated=told["in_force"]["on_time"],
-        predicted=_predicted(told),
-        after=came["observed"]["on_time"],
-        abstained=told["abstains"],
-        unstated=_predicted(unstated),
-        unstated_abstained=unstated["abstains"],
-        requests=told["observed"]["requests"],
-    )
+    told, unstated = _under(run.before, run, data_dir, url, out / "before", stated, switch)
+    (came,) = _under(run.after, run, data_dir, url, out / "after", ())
+    return {
+        "run": run.name, "requests": told["observed"]["requests"],
+        "before": told["observed"]["on_time"], "simulated": told["in_force"]["on_time"],
+        "predicted": _predicted(told), "after": came["observed"]["on_time"], "abstained": told["abstains"],
+        "unstated": _predicted(unstated), "unstated_abstained": unstated["abstains"],
+    }  # fmt: skip
 
 
 def _predicted(told: dict[str, Any]) -> float:
@@ -125,14 +130,14 @@ def _predicted(told: dict[str, Any]) -> float:
 
 
 def _under(
-    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, seconds: int, out: Path, *asked: tuple[str, ...]
+    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, out: Path, *asked: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Pins a topology, offers the traffic until the last answer has come, and returns what `hmas whatif` answers to
     each of these options, of all that came since the pin: some orders take much longer for the last answers than
     others."""
     began_s = time.monotonic()
     _hmas(data_dir, "pin", topology)
-    _load(run, url, seconds, out)
+    _load(run, url, out)
     found = []
     for options in asked:
         last_s = time.monotonic() - began_s + HEAR_S
@@ -140,8 +145,8 @@ def _under(
     return found
 
 
-def _load(run: LiveSwitch, url: str, seconds: int, out: Path) -> None:
-    args = ("load", "run", run.kind, "--url", url, "--replay-field", "--send-slo", "--duration", str(seconds),
+def _load(run: LiveSwitch, url: str, out: Path) -> None:
+    args = ("load", "run", run.kind, "--url", url, "--replay-field", "--send-slo", "--duration", str(run.seconds),
             "--rate", f"{run.rate:g}", "--seed", str(run.seed), "--out", str(out))  # fmt: skip
     subprocess.run([HMAS, *args], capture_output=True, check=False)  # its status says whether it kept its own pace
     if not out.exists():
@@ -156,30 +161,6 @@ def _hmas(data_dir: Path, *args: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout)) if "--json" in args else {}
 
 
-def kept_in(folder: Path, seconds: int) -> Path:
-    """Returns the file of the switches that this code has made with so many seconds of traffic."""
-    return folder / f"{source_digest(WITH_MESH)}-{seconds}.jsonl"
-
-
-def read(path: Path) -> list[LiveOutcome]:
-    """Returns the switches made so far; none if the file is not there."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [LiveOutcome(**json.loads(line)) for line in lines]
-
-
-def missing(path: Path) -> Iterator[LiveSwitch]:
-    """Yields the switches that are not in the file, which grows meanwhile."""
-    for run in plans():
-        if run.name not in {each.run for each in read(path)}:
-            yield run
-
-
-def keep(path: Path, outcome: LiveOutcome) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(outcome)) + "\n")
-
-
 def counted(outcomes: Iterable[LiveOutcome]) -> dict[str, int]:
     """Returns how many switches were made, were foretold at all, were foretold right (an abstention is not right), and
     moved the share on time."""
@@ -191,3 +172,83 @@ def counted(outcomes: Iterable[LiveOutcome]) -> dict[str, int]:
         "right": sum(each.right for each in told),
         "moves": sum(each.moves for each in made),
     }
+
+
+def goals(outcomes: Sequence[LiveOutcome]) -> list[Goal]:
+    """Judges all switches together; None: some are still to be made."""
+    counts, whole = counted(outcomes), len(outcomes) == len(plans())
+    return [
+        Goal(
+            f"foretold within {100 * WITHIN:g} points in at least {RIGHT} of {len(plans())}",
+            f"{counts['right']}, abstained in {counts['made'] - counts['told']}",
+            counts["right"] >= RIGHT if whole else None,
+        ),
+        Goal(
+            f"the switch moves the share on time by {100 * MOVING:g} points in at least {MOVED}",
+            str(counts["moves"]),
+            counts["moves"] >= MOVED if whole else None,
+        ),
+    ]
+
+
+def repeated(outcomes: Sequence[LiveOutcome]) -> list[float]:
+    """Returns how far apart the shares on time are that were observed of the same traffic under the same order, for
+    each traffic and order that was observed more than once."""
+    switches = {plan.name: plan for plan in plans()}
+    seen: dict[tuple[str, str], list[float]] = {}
+    for each in outcomes:
+        if plan := switches.get(each.run):
+            traffic = f"{plan.kind} at {plan.rate:g}/s, seed {plan.seed}"
+            seen.setdefault((traffic, plan.before), []).append(each.before)
+            seen.setdefault((traffic, plan.after), []).append(each.after)
+    return [max(shares) - min(shares) for shares in seen.values() if len(shares) > 1]
+
+
+def cells(options: Options, found: Finished) -> Iterator[Sequence[LiveSwitch]]:
+    """Yields the switches, while the mesh runs."""
+    todo = [plan for plan in plans(int(options.seconds)) if found.get(plan) is None]
+    if todo:
+        with running(MESH):
+            yield todo
+
+
+def rows_of(options: Options, found: Finished) -> list[LiveOutcome]:
+    """Returns the switches that were made; if there are none, those that lie in `options.out`."""
+    runs = [run for plan in plans(int(options.seconds)) if (run := found.get(plan)) is not None]
+    names = LiveOutcome.__dataclass_fields__
+    made = [LiveOutcome(**{name: run[name] for name in names}) for run in runs]
+    return made or written(LiveOutcome, options.out / "whatif-live.json")
+
+
+def page_of(outcomes: Sequence[LiveOutcome], options: Options, found: Finished) -> dict[str, object]:
+    unstated = [replace(each, predicted=each.unstated, abstained=each.unstated_abstained) for each in outcomes]
+    alone = [replace(each, predicted=each.predicted - each.before + each.simulated) for each in outcomes]
+    apart = repeated(outcomes)
+    return {
+        "seconds": int(options.seconds), "planned": len(plans()), "counts": counted(outcomes),
+        "budget": TOKEN_BUDGET, "assumed": CHUNK_TOKENS, "within": 100 * WITHIN, "unstated": counted(unstated),
+        "alone": counted(alone), "repeated": apart, "usual": median(apart) if apart else 0.0,
+        "rows": [
+            (
+                each.run, str(each.requests), f"{each.before:.3f}", f"{each.simulated:.3f}", f"{each.predicted:.3f}",
+                f"{each.after:.3f}", f"{100 * (each.predicted - each.after):+.1f}", each.abstained,
+                "abstained" if each.unstated_abstained else f"{100 * (each.unstated - each.after):+.1f}",
+            )
+            for each in outcomes
+        ],
+    }  # fmt: skip
+
+
+STUDY = Study(
+    name="whatif-live",
+    about="Makes switches of topology on a running emulated mesh, and compares what `hmas whatif` had foretold. A "
+    "switch takes about three minutes.",
+    takes=("out", "seconds", "cells", "pages_only"),
+    defaults=Options(seconds=60, cells=Path("out/whatif-live")),
+    cells=cells,
+    compute=compute,
+    code=code_of_mesh,
+    rows=rows_of,
+    goals=goals,
+    values=page_of,
+)

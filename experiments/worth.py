@@ -3,14 +3,14 @@ annotations come late. Pure but for the store of runs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import log1p, nan, sqrt
+from math import log1p
 from statistics import StatisticsError, correlation, fmean, stdev
 
-from scipy.stats import t as student
-
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.experiment import Experiment
+from experiments.pages.paired import Paired, paired
+from experiments.study import Finished
 from hmas.sim.workload import Workload
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.experiment import Experiment
 
 # By name on the page; the last one takes no time, and tells what late annotations cost.
 COGNITION = {
@@ -21,7 +21,6 @@ COGNITION = {
     "none": "hmas-none",
 }
 INSTANT = "hmas-instant"
-CONFIDENCE = 0.95
 GOAL_CLOSED, GOAL_LOAD = 0.6, 1.4  # without stated SLOs
 
 
@@ -44,30 +43,6 @@ class CognitionRow:
     late_masked: float
     by_seed: tuple[float, ...]
     commit: str = ""  # whose code computed it
-
-
-@dataclass(frozen=True, slots=True)
-class Paired:
-    """The mean difference of two systems over seeds that both have, and half the width of its confidence interval
-    (Student's t, `CONFIDENCE`)."""
-
-    mean: float
-    half: float
-
-    @property
-    def noise(self) -> bool:
-        """Whether 0 lies within the interval."""
-        return abs(self.mean) <= self.half
-
-
-def paired(a: Sequence[float], b: Sequence[float]) -> Paired:
-    """Returns the difference a - b, seed by seed. Of fewer than two seeds nothing is certain."""
-    differences = [x - y for x, y in zip(a, b, strict=True)]
-    n = len(differences)
-    if n < 2:
-        return Paired(fmean(differences) if differences else nan, float("inf"))
-    quantile = float(student.ppf((1 + CONFIDENCE) / 2, n - 1))
-    return Paired(fmean(differences), quantile * stdev(differences) / sqrt(n))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +120,7 @@ def batches_of_worth(experiment: Experiment) -> list[list[Cell]]:
     return [batches[key] for key in sorted(batches, key=lambda key: (key[0], key[1] != GOAL_LOAD, -key[1]))]
 
 
-def rows_of(experiment: Experiment, store: CellStore, commit: str) -> tuple[list[CognitionRow], list[str], float]:
+def rows_of(experiment: Experiment, store: Finished, commit: str) -> tuple[list[CognitionRow], list[str], float]:
     """Returns the rows of all finished runs, computed by the code of `commit`, the runs that are missing, and the CPU
     seconds that the runs took."""
     found: dict[tuple[str, float, bool, str], list[dict[str, float]]] = {}

@@ -5,7 +5,7 @@ replayed against it several times, each time between two probes of the machine's
 by the engine's core with the fitted profile at that speed, in virtual time; and once, uncorrected, the slices are
 replayed against the emulated engine's server. The page states the median error of each figure beside its bound.
 
-Invariants
+What the method demands:
 - Both engines get the same requests at the same instants from the same load generator, by the same protocol.
 - The profile is fitted to the measurements of the calibration only, never to those of a replay, and a run's speed is
   that of its probes, whose work is the same each time.

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
+import orjson
 import yaml
 
 from benchmarks.fidelity.engines import emulated, real
@@ -21,7 +22,7 @@ from benchmarks.fidelity.replays import Store, replay
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario, slices
 from benchmarks.fidelity.speed import PROBE, EmulatedRun, Probes, paired, probe_s
 from hmas.engine.core.profile import EngineProfile, parse_profiles
-from hmas.mesh.calibrate.journal import measurements_in
+from hmas.mesh.calibrate.measurement import Measurement
 from hmas.mesh.calibrate.outcome import calibrated
 from hmas_loadgen.traces.row import Trace
 from tests.engines.engine_server import MODEL
@@ -29,6 +30,11 @@ from tests.engines.environment import VERSION, EngineEnvironment, Unavailable, r
 
 PROFILE = "fidelity"
 CALIBRATION_S = 60.0
+
+
+def _measurements(journal: Path) -> list[Measurement]:
+    """Returns the measurements of a calibration's journal, whose first line is its subject."""
+    return [Measurement(**orjson.loads(line)) for line in journal.read_bytes().splitlines()[1:]]
 
 
 class OutOfTime(Exception):
@@ -56,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-class Study:
+class FidelityStudy:
     """Makes all calibrations and replays of one scenario, except those already stored.
 
     Each round has one calibration and one replay per load, so that a slow change of the machine affects both alike. The
@@ -139,7 +145,7 @@ class Study:
         points = [
             m if m.seconds is None else replace(m, seconds=m.seconds * usual_s / self._calibrated_at(number).mean_s)
             for number in range(self._args.runs)
-            for m in measurements_in(self._points(number))
+            for m in _measurements(self._points(number))
         ]
         return calibrated(PROFILE, first.source, points, first.limits).profile
 
@@ -176,7 +182,7 @@ def main() -> int:
     args = parser().parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # stops the engines on SIGTERM as on Ctrl-C
     try:
-        text = Study(args, ready()).run()
+        text = FidelityStudy(args, ready()).run()
     except Unavailable as reason:
         print(f"real vLLM cannot run on this machine: {reason}", file=sys.stderr)
         return 3

@@ -8,7 +8,7 @@ from statistics import median
 from benchmarks.fidelity.replays import COMPARED, Figures
 from benchmarks.fidelity.scenario import LOADS, ReplayScenario
 from benchmarks.fidelity.speed import AT_ONCE, OUTPUT, PROMPT, TRIES, EmulatedRun
-from experiments.report.template import render
+from experiments.pages.template import render
 from hmas.engine.core.profile import EngineProfile
 
 BOUNDS = dict(zip(COMPARED, (0.05, 0.10, 0.20, 0.10, 0.20), strict=True))

@@ -14,8 +14,9 @@ from statistics import fmean
 import httpx
 
 from benchmarks.fidelity.replays import COMPARED, Seen
+from hmas.contracts.step_cost import StepCostModel
 from hmas.engine.core import EngineCore
-from hmas.engine.core.profile import EngineProfile, StepCostModel
+from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import EngineRequest
 from hmas.laws.scoring import quantile
 

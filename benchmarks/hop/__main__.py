@@ -32,7 +32,6 @@ from benchmarks.hop.page import (
     RUST,
     SINGLE,
     UNREAD,
-    Result,
     cells,
     goals,
     median_of,
@@ -82,12 +81,12 @@ def client(
     return dict(json.loads(done.stdout))
 
 
-def measure(system: Running, loads: Loads, seconds: float) -> Result:
+def measure(system: Running, loads: Loads, seconds: float) -> dict[str, Any]:
     """Measures one system under three loads: a fixed rate, saturating streams, and plain requests. Returns CPU times in
     µs, TTFT in s, throughputs per second, and the number of failed requests."""
     client(system, "rate", loads.rate, 2)  # warm-up
     name = system.name if loads in (FULL, EASY) else f"{system.name}, {loads.rate}/s"
-    result: Result = {"name": name}
+    result: dict[str, Any] = {"name": name}
     granted, ended = (system.counted(f"hmas_{metric}_total") for metric in ("worker_grants", "gateway_requests"))
     before = system.cpu_s()
     rated = client(system, "rate", loads.rate, seconds)
@@ -113,7 +112,7 @@ def measure(system: Running, loads: Loads, seconds: float) -> Result:
     return result
 
 
-def _slopes(system: Running, loads: Loads, seconds: float) -> Result:
+def _slopes(system: Running, loads: Loads, seconds: float) -> dict[str, Any]:
     """Returns the CPU time in µs of a streamed answer of `TOKENS` tokens, and of each further token: of gateway, worker
     and proxy."""
     rate, costs = loads.rate / 2, []
@@ -124,17 +123,17 @@ def _slopes(system: Running, loads: Loads, seconds: float) -> Result:
             (now - then) * 1e6 / max(done["finished"], 1) for now, then in zip(system.cpu_s(), before, strict=True)
         )
         costs.append((every - worker - proxy, worker, proxy))
-    slopes: Result = {}
+    slopes: dict[str, Any] = {}
     for name, short, long in zip(("gateway", "worker", "proxy"), *costs, strict=True):
         slopes[f"{name}_us_per_stream"] = short
         slopes[f"{name}_slope"] = (long - short) / (LONGER_TOKENS - TOKENS)
     return slopes
 
 
-def measure_prompts(system: Running, seconds: float) -> Result:
+def measure_prompts(system: Running, seconds: float) -> dict[str, Any]:
     """Measures one system under two loads of longer prompts. Returns CPU times in µs and the number of failed
     requests."""
-    result: Result = {"name": system.name, "errors": 0}
+    result: dict[str, Any] = {"name": system.name, "errors": 0}
     for mode, n, key in (("rate", FULL.rate, "us_per_stream"), ("plain", FULL.plain, "us_per_plain_request")):
         client(system, mode, n, 2, words=WORDS)  # warm-up
         before = system.cpu_s()[0]
@@ -144,10 +143,10 @@ def measure_prompts(system: Running, seconds: float) -> Result:
     return result
 
 
-def run_pairs(other: str, seconds: float, pairs: int, console: Console) -> list[Result]:
+def run_pairs(other: str, seconds: float, pairs: int, console: Console) -> list[dict[str, Any]]:
     """Measures the mesh that ships and the variant `other`, in pairs whose order turns. Raises RuntimeError if a mesh
     is not what its variant says."""
-    port, found = free_port(), list[Result]()
+    port, found = free_port(), list[dict[str, Any]]()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
     with systems.process(argv, port, OTHER_CPUS):
         for pair in range(pairs):
@@ -182,7 +181,7 @@ def starters(
     every: dict[str, tuple[Starter, tuple[Loads, ...]]] = {
         DIRECT: (lambda: nullcontext(Running(DIRECT, upstream, ())), full),
         BARE: (lambda: systems.tcp_relays(upstream, RELAY_CPUS), full),
-        SINGLE: (lambda: systems.fastapi_relay("aiohttp", upstream, RELAY_CPUS), full),
+        SINGLE: (lambda: systems.fastapi_relay(upstream, RELAY_CPUS), full),
         MESH: (lambda: systems.hmas(upstream, RELAY_CPUS, OTHER_CPUS, directory), full),
     }
     if picker:
@@ -195,13 +194,11 @@ def starters(
     if peers:
         for name in RUST:
             every[name] = (partial(systems.rust_router, name, upstream, RELAY_CPUS), full)
-    every["FastAPI + httpx"] = (lambda: systems.fastapi_relay("httpx", upstream, RELAY_CPUS), GENTLE)
-    if peers:
         every["LiteLLM proxy"] = (lambda: systems.litellm(upstream, RELAY_CPUS, directory), GENTLE)
     return every
 
 
-def comparison(results: list[Result]) -> Table:
+def comparison(results: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", collapse_padding=True)
     for i, column in enumerate(COLUMNS):
         table.add_column(column, justify="right" if i else "left", no_wrap=i == 0, overflow="fold")
@@ -212,11 +209,11 @@ def comparison(results: list[Result]) -> Table:
 
 def run(
     seconds: float, runs: int, *, peers: bool, tls: bool, picker: bool, only: str | None, console: Console
-) -> list[Result]:
+) -> list[dict[str, Any]]:
     """Measures every system `runs` times in turn, and returns the medians."""
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.mock_engine", "--port", str(port), "--gap-ms", str(GAP_MS)]
-    found: dict[str, list[Result]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for turn in range(runs):
         with tempfile.TemporaryDirectory() as scratch, systems.process(argv, port, OTHER_CPUS):
             url, folder = f"http://127.0.0.1:{port}", Path(scratch)

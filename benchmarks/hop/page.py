@@ -5,8 +5,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from experiments.report.template import percent, render
-from experiments.worth import Paired, paired
+from experiments.pages.paired import Paired, paired
+from experiments.pages.template import percent, render
 
 DIRECT, BARE, SINGLE, MESH = "no hop", "2 TCP relays", "FastAPI + aiohttp", "H-MAS"
 PICKER = "H-MAS picker + Envoy"
@@ -18,14 +18,11 @@ OVER_TLS = ", TLS"  # after the name of a system whose clients reach it over TLS
 COLUMNS = ("system", "µs/token", "TTFT p50", "TTFT p99", "saturated tok/s", "µs/plain", "plain/s", "errors")
 SPREAD = ("us_per_token", "ttft_p50_s", "ttft_p99_s", "saturated_tokens_per_s", "us_per_plain_request")
 
-Result = dict[str, Any]
-Row = dict[str, Any]
 
-
-def median_of(runs: Sequence[Result]) -> Result:
+def median_of(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the medians of several runs of one system, the sum of their errors, and (least, most) of the keys in
     `SPREAD` under `spread`."""
-    merged: Result = {"name": runs[0]["name"], "runs": len(runs)}
+    merged: dict[str, Any] = {"name": runs[0]["name"], "runs": len(runs)}
     for key, value in runs[0].items():
         if isinstance(value, int | float):
             merged[key] = median(run[key] for run in runs)
@@ -34,7 +31,7 @@ def median_of(runs: Sequence[Result]) -> Result:
     return merged
 
 
-def cells(result: Result) -> tuple[str, ...]:
+def cells(result: dict[str, Any]) -> tuple[str, ...]:
     return (
         result["name"],
         f"{result['us_per_token']:.0f}",
@@ -47,13 +44,13 @@ def cells(result: Result) -> tuple[str, ...]:
     )
 
 
-def goals(results: Sequence[Result]) -> list[Row]:
+def goals(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the goals as rows, each a ratio of two systems of this run. A goal is left out if a system that it
     compares with was not measured."""
     by_name = {result["name"]: result for result in results}
     ours, direct, single = by_name[MESH], by_name[DIRECT], by_name.get(SINGLE)
     rust = min((by_name[name]["us_per_token"] for name in RUST if name in by_name), default=None)
-    rows: list[Row] = []
+    rows: list[dict[str, Any]] = []
 
     def row(name: str, value: float, unit: str, most: float | None = None, least: float | None = None) -> None:
         goal = f"<= {most:g}" if most is not None else f">= {least:g}"
@@ -79,7 +76,7 @@ def goals(results: Sequence[Result]) -> list[Row]:
     return rows
 
 
-def page(results: Sequence[Result], seconds: float, tried: str) -> str:
+def page(results: Sequence[dict[str, Any]], seconds: float, tried: str) -> str:
     """Returns the page. `results` must include the systems `DIRECT`, `BARE` and `MESH`. `seconds` is
     the length of each load; `tried` is Markdown about ways to a missed goal."""
     ours = next(result for result in results if result["name"] == MESH)
@@ -102,7 +99,7 @@ def page(results: Sequence[Result], seconds: float, tried: str) -> str:
     )
 
 
-def tls_page(results: Sequence[Result], seconds: float) -> str:
+def tls_page(results: Sequence[dict[str, Any]], seconds: float) -> str:
     """Returns the page on what TLS costs. `results` are those of systems and of the same systems over TLS."""
     by_name = {result["name"]: result for result in results}
     rows = []
@@ -122,7 +119,7 @@ def tls_page(results: Sequence[Result], seconds: float) -> str:
     )
 
 
-def picker_page(results: Sequence[Result], seconds: float, rate: float) -> str:
+def picker_page(results: Sequence[dict[str, Any]], seconds: float, rate: float) -> str:
     """Returns the page on the endpoint picker beside the gateway; `rate` is that of streamed requests per second."""
     by_name = {result["name"]: result for result in results}
     direct, rows = by_name[DIRECT], []
@@ -149,7 +146,7 @@ def picker_page(results: Sequence[Result], seconds: float, rate: float) -> str:
     )
 
 
-def prompts_page(results: Sequence[Result], seconds: float, words: int) -> str:
+def prompts_page(results: Sequence[dict[str, Any]], seconds: float, words: int) -> str:
     """Returns the page on what following prompts costs, from the single runs of `MESH` and `BLIND`, in pairs."""
     rows = []
     for name, means, added in _pairs(results, BLIND):
@@ -167,7 +164,7 @@ def prompts_page(results: Sequence[Result], seconds: float, words: int) -> str:
     )
 
 
-def perception_page(results: Sequence[Result], seconds: float, words: int) -> str:
+def perception_page(results: Sequence[dict[str, Any]], seconds: float, words: int) -> str:
     """Returns the page on what perception costs the hop, from the single runs of `MESH` and `UNREAD`, in pairs."""
     rows = []
     for name, means, added in _pairs(results, UNREAD):
@@ -186,7 +183,7 @@ def perception_page(results: Sequence[Result], seconds: float, words: int) -> st
     )
 
 
-def _pairs(results: Sequence[Result], other: str) -> Iterator[tuple[str, tuple[str, str], Paired]]:
+def _pairs(results: Sequence[dict[str, Any]], other: str) -> Iterator[tuple[str, tuple[str, str], Paired]]:
     """Yields for each kind of request its name, the mean CPU times of the mesh and of the `other`, and by which share
     the mesh takes more, pair by pair."""
     runs = {name: [result for result in results if result["name"] == name] for name in (MESH, other)}
@@ -201,7 +198,7 @@ def _added(added: Paired) -> tuple[str, str]:
     return f"{100 * added.mean:+.1f} %", f"{low:+.1f} to {high:+.1f} %"
 
 
-def _spread(result: Result) -> str:
+def _spread(result: dict[str, Any]) -> str:
     low_high = result["spread"]
     us, full, plain = (low_high[key] for key in ("us_per_token", "saturated_tokens_per_s", "us_per_plain_request"))
     spans = ((us, "µs/token"), (full, "tok/s"), (plain, "µs/plain"))

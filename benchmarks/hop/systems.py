@@ -124,23 +124,23 @@ def certificate(directory: Path) -> tuple[Path, Path, Path]:
 
 
 @contextmanager
-def fastapi_relay(kind: str, upstream: str, cpus: set[int]) -> Iterator[Running]:
-    with process(*_uvicorn(kind, port := free_port()), cpus, UPSTREAM=upstream) as relay:
-        yield Running(f"FastAPI + {kind}", f"http://127.0.0.1:{port}", (relay,))
+def fastapi_relay(upstream: str, cpus: set[int]) -> Iterator[Running]:
+    with process(*_uvicorn(port := free_port()), cpus, UPSTREAM=upstream) as relay:
+        yield Running(SINGLE, f"http://127.0.0.1:{port}", (relay,))
 
 
 @contextmanager
 def fastapi_relay_tls(upstream: str, cpus: set[int], directory: Path) -> Iterator[Running]:
     ca, cert, key = certificate(directory)
-    argv, port = _uvicorn("aiohttp", free_port())
+    argv, port = _uvicorn(free_port())
     with process(
         [*argv, "--ssl-certfile", str(cert), "--ssl-keyfile", str(key)], port, cpus, UPSTREAM=upstream
     ) as relay:
         yield Running(SINGLE + OVER_TLS, f"https://127.0.0.1:{port}", (relay,), ca=ca)
 
 
-def _uvicorn(kind: str, port: int) -> tuple[list[str], int]:
-    argv = [sys.executable, "-m", "uvicorn", f"benchmarks.hop.relay_{kind}:app", "--port", str(port)]
+def _uvicorn(port: int) -> tuple[list[str], int]:
+    argv = [sys.executable, "-m", "uvicorn", "benchmarks.hop.relay_aiohttp:app", "--port", str(port)]
     argv += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "error"]
     return argv, port
 

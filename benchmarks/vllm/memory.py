@@ -25,8 +25,8 @@ from benchmarks.fidelity.replays import preemptions
 from benchmarks.fidelity.speed import scaled
 from benchmarks.vllm import systems
 from benchmarks.vllm.pace import slo_factors
-from experiments.report.template import render
-from experiments.worth import paired
+from experiments.pages.paired import paired
+from experiments.pages.template import render
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile, parse_profiles
 from hmas.mesh.compare.commands import Comparison
@@ -35,7 +35,11 @@ from hmas.mesh.compare.workload import ReplayWorkload, SloFactors
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import MeshState
 from hmas.mesh.supervisor import Mesh
+from hmas.sim.processes.fleet import Baseline
+from hmas.sim.setup import MeshSetup
+from hmas.sim.vllm import VLLM
 from hmas.statera.agent.config import StateraConfig
+from hmas_lab.sim.systems import MESHES
 from hmas_loadgen.search import find_rate
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import VERSION, ready
@@ -51,7 +55,9 @@ FLAGS = (
 )  # fmt: skip
 # Each system by name, with its name in the simulator.
 PLAIN, SHIPPED, MOVING, FROZEN = "plain vLLM", "mesh", "mesh, moving", "mesh, frozen"
-SIMULATED = {PLAIN: "vllm", SHIPPED: "hmas", MOVING: "hmas-moving", FROZEN: "hmas-frozen"}
+SIMULATED: dict[str, Baseline | MeshSetup] = {
+    PLAIN: VLLM, SHIPPED: MESHES["hmas"], MOVING: MESHES["hmas-moving"], FROZEN: MESHES["hmas-frozen"]
+}  # fmt: skip
 LOADS = (1.2, 1.4)
 FIRST_RPS = 2.0  # requests/s at which the search for λ* begins
 WARM_S, WARM_LOAD, WARM_SEED = 10.0, 0.5, 1000
@@ -120,7 +126,7 @@ class MemoryStudy:
         return MemorySetting(SloFactors(**body["slo_factors"]), body["rate_rps"])
 
     def _file(self, system: str, load: float, seed: int) -> Path:
-        return self._work / f"{SIMULATED[system]}-{load:g}-{seed}.json"
+        return self._work / f"{SIMULATED[system].name}-{load:g}-{seed}.json"
 
     async def _calibrated(self, engine: VllmServer) -> EngineProfile:
         """Returns the profile that `hmas calibrate` fits to the engine, whose pace is taken before and after it."""
@@ -158,7 +164,7 @@ class MemoryStudy:
 
         async def goodput_rate(rate_rps: float) -> float:
             turn = Turn(workload.at(rate_rps, seconds, WARM_SEED), WARM_SEED)
-            return simulated(SIMULATED[PLAIN], turn, profile, 1, seconds).score.goodput_rate
+            return simulated(VLLM, turn, profile, 1, seconds).score.goodput_rate
 
         return (await find_rate(goodput_rate, FIRST_RPS, tolerance=0.05, max_runs=20)).rate_rps
 

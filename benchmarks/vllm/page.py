@@ -7,7 +7,7 @@ from statistics import mean
 
 from benchmarks.vllm import systems
 from benchmarks.vllm.processors import Busy
-from experiments.report.template import render
+from experiments.pages.template import render
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import Replay
 from hmas.mesh.compare.table import comparison_rows

@@ -21,10 +21,12 @@ from experiments.cognition import fence as cognition_fence
 from experiments.cognition import page as cognition_page
 from experiments.cognition import simulated as cognition_sim
 from experiments.live.prediction_page import after
-from hmas.perception import evaluation as perception
 from hmas.perception.backends.model import ARTEFACTS as PERCEPTION
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.training.corpus import (
+from hmas.prediction.models.catboost_model import CatBoostCostModel
+from hmas.sim.times import ModelTimes
+from hmas_lab.perception import evaluation as perception
+from hmas_lab.perception.training.corpus import (
     Prompt,
     checksum,
     prompt_files,
@@ -33,9 +35,8 @@ from hmas.perception.training.corpus import (
     split,
     workflow_files,
 )
-from hmas.prediction import evaluation as prediction
-from hmas.prediction.models.catboost_model import CatBoostCostModel
-from hmas.prediction.training.measurements import (
+from hmas_lab.prediction import evaluation as prediction
+from hmas_lab.prediction.training.measurements import (
     LLM_PILOT,
     TRAINING,
     NoMeasurements,
@@ -44,8 +45,7 @@ from hmas.prediction.training.measurements import (
     pooled,
     read,
 )
-from hmas.prediction.training.train import ForestRecipe, held_apart
-from hmas.sim.times import ModelTimes
+from hmas_lab.prediction.training.train import ForestRecipe, held_apart
 
 HELD_OUT_FILE, SIZES_FILE = "held_out.json", "sizes.json"
 LIVE_FILE = "live-prediction.json"
@@ -200,7 +200,7 @@ def told(figures: Any) -> Any:
 
 
 def latency_figures(data: Path) -> dict[str, Any]:
-    from benchmarks.bench_cognition import measure, prompts
+    from experiments.cognition.latency import measure, prompts
 
     before = os.getloadavg()[0]
     figures = {**measure(prompts(data)), "load_average": before, "version": _version("latency")}

@@ -13,10 +13,10 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import TaskType
 from hmas.contracts.telemetry import RequestFinished
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.evaluation import answers_of, view
-from hmas.perception.training.corpus import Prompt
 from hmas.statera.agent.config import FenceConfig
 from hmas.statera.agent.fence import FenceCalibration
+from hmas_lab.perception.evaluation import answers_of, view
+from hmas_lab.perception.training.corpus import Prompt
 
 REQUESTS = 12_000
 WARM_UP = 500  # requests settled before outgrown bounds are counted

@@ -1,14 +1,14 @@
 """Makes the page docs/results/cognition.md from the figures of cognition.json. Pure."""
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from experiments.cognition.simulated import SEEDS
 from experiments.live.prediction_page import AFTER, GOALS
-from experiments.report.template import percent, render, table
-from experiments.worth import paired
-from hmas.perception.evaluation import THIN_TYPES
+from experiments.pages.paired import paired
+from experiments.pages.template import percent, render, table
 
 LEAST_IN_TYPE, LEAST_IN_SOURCE = 60, 30  # prompts, from which on a type is judged and a source averaged
 TOLERANCE = {"accuracy": 0.01, "mae": 0.05}  # of a recipe that is carried out again
@@ -22,11 +22,7 @@ LEFT_OUT_GOALS = (  # name of the figure, what it is, the least R²
     ("loco_tpot_r2", "Accelerators left out, time per token, weighted", 0.75),
     ("loco_prefill_r2", "Accelerators left out, prefill", 0.7),
 )
-BAR = 40  # length in characters of a bar that stands for a share of 1
-RULE = "| --- "
-R2_HEADS = ("rows", "prefill", "decode", "tpot", "tpot, weighted", "latency")
-R2_KEYS = ("prefill", "decode", "tpot", "tpot_weighted", "latency")
-LEFT_OUT = {"model": "language model", "card": "accelerator"}
+LEFT_OUT = {"model": "Language model", "card": "Accelerator"}
 HEADS = {
     "ours": "all together",
     "network": "network alone",
@@ -38,30 +34,22 @@ HEADS = {
 def page(figures: dict[str, Any]) -> str:
     perceived, predicted = figures["perception"], figures["prediction"]
     heads = [name for name in HEADS if name in perceived.get("loso_mean", ())]
-    measured = {name: r2 for name, r2 in predicted["files"].items() if isinstance(r2, dict)}
+    short = shortfalls(figures)
     return render(
         Path(__file__).with_name("page.md.j2"),
         figures=figures,
-        missed=missed(figures),
-        heads=[HEADS[name] for name in heads],
-        left_out=_left_out(perceived, heads) if "loso" in perceived else [],
-        held_apart=table(("held apart", *R2_HEADS), _r2_rows(measured), RULE * 7 + "|"),
-        without={name: reason for name, reason in predicted["files"].items() if name not in measured},
-        left_out_tables=[_left_out_table(by, predicted["left_out"][by]) for by in LEFT_OUT],
-        curves={
-            kind: [_curves(by, predicted["left_out"][by], kind) for by in LEFT_OUT] for kind in ("mixed", "corrected")
-        },
-        BAR=BAR,
+        missed=missed(short),
+        count=len(short),
+        heads=heads,
+        HEADS=HEADS,
+        LEFT_OUT=LEFT_OUT,
+        without={name: reason for name, reason in predicted["files"].items() if not isinstance(reason, dict)},
         seeds=len(SEEDS),
-        loads=sorted({run["load"] for run in perceived["served"]}),
         worth=worth(perceived["served"]),
         retrained=retrained(perceived["retrained"]) if "retrained" in perceived else "",
         why_size=why_size(perceived["sizes"], perceived["metadata"]["recipe"]["layers"])
         if "sizes" in perceived
         else "",
-        lengths=_lengths(perceived["length_model_unknown"]),
-        RULE=RULE * (len(heads) + 3) + "|",
-        THIN={str(kind) for kind in THIN_TYPES},
     )
 
 
@@ -120,74 +108,43 @@ def why_size(sizes: list[dict[str, Any]], shipped: int) -> str:
     return " ".join(told)
 
 
-def _r2_rows(figures: dict[str, dict[str, Any]]) -> list[tuple[object, ...]]:
-    return [(name, r2["rows"], *(_figure(r2[key]) for key in R2_KEYS)) for name, r2 in figures.items()]
+def missed(short: Sequence[tuple[str, ...]]) -> str:
+    """Returns a Markdown table of the goals that are not reached, with the reasons."""
+    return table(("", "goal", "ours", "why"), short) if short else "Nothing that was asked for."
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+# What was asked for: the figure's name, what is reached, the goal, how both are written, whether more is better, and
+# why it is not reached where it is not.
+_Goal = tuple[str, float | None, float, Callable[[float], str], bool, str]
 
 
-def _left_out_table(by: str, own: dict[str, Any]) -> str:
-    together = {
-        "**all rows**": own["pooled"],
-        **({"all rows, trees as they ship": own["shipped"]} if "shipped" in own else {}),
-        "all rows, physical term alone": own["physical"],
-        "LLM-Pilot's rows": own["pilot"],
-        f"the rows of each {LEFT_OUT[by]} by which nothing was chosen": own["untouched"],
-    }
-    return table((f"{LEFT_OUT[by]} left out", *R2_HEADS), _r2_rows(together | own["groups"]), RULE * 7 + "|")
-
-
-def _curves(by: str, own: dict[str, Any], kind: str) -> str:
-    """Returns a table of the median errors by settled requests: of the model, of the physical term, and of the best
-    constant factor on the model."""
-    curve, physical = own[kind], own[f"physical_{kind}"]
-    heads = (
-        f"{LEFT_OUT[by]} left out: settled requests", "prefill", "physical", "best factor",
-        "time per token", "physical", "best factor",
-    )  # fmt: skip
-    plain = [
-        _figure(value)
-        for time in ("prefill", "decode")
-        for value in (curve[f"uncorrected_{time}"], physical[f"uncorrected_{time}"], None)
+def shortfalls(figures: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Returns each goal that our figures do not reach, with what was asked for, what is reached, and the reason."""
+    goals = [*_paper_goals(figures), *_task_goals(figures), *_length_goals(figures), *_cost_goals(figures)]
+    return [
+        (name, show(goal), show(value), why)
+        for name, value, goal, show, higher, why in [*goals, *_latency_goals(figures)]
+        if value is not None and (value < goal if higher else value > goal)
     ]
-    rows: list[tuple[object, ...]] = [
-        (
-            count,
-            *(
-                _figure(values[at])
-                for time in ("prefill", "decode")
-                for values in (curve[time], physical[time], curve[f"constant_{time}"])
-            ),
-        )
-        for at, count in enumerate(curve["settled"])
-    ]
-    return table(heads, [("uncorrected", *plain), *rows], RULE * 7 + "|")
 
 
-def missed(figures: dict[str, Any]) -> str:
-    """Returns a Markdown table of the goals that our figures do not reach, with the reasons."""
-    task, length, latency = (
-        figures["perception"]["task"],
-        figures["perception"]["length_model_known"],
-        figures["latency"],
-    )
-    unknown = figures["perception"]["length_model_unknown"]
-    gain, neither = figures["loso_gain_over_rules"], figures["length_mae_gain_over_mlp_neither_named"]
-    to_the_mean = "regression to the mean: a prompt does not say which of several lengths a model will choose"
+def _paper_goals(figures: dict[str, Any]) -> list[_Goal]:
+    task, length = figures["perception"]["task"], figures["perception"]["length_model_known"]
     lengths = "the models of the corpus answer one prompt in lengths that differ by a factor of two, and short answers"
-    perceived, read = percent(latency["perception_share"]), percent(latency["tokenizer_share"])
-    slower = f"perception takes {perceived} of it, its tokenizer {read}, prediction the rest"
-    goals = [
+    return [
         ("Output tokens, MAPE", length["mape"], 0.124, percent, False, f"{lengths} weigh most in a relative error"),
         (
             "TTFT target, MAE in ms", task["ttft_mae_ms"], 18.5, "{:.1f}".format, False,
             "targets of two types lie seconds apart, so few wrong types (InstructionFollowing against QA or a long "
             "form, mostly) make the whole of the error",
         ),
+    ]  # fmt: skip
+
+
+def _task_goals(figures: dict[str, Any]) -> list[_Goal]:
+    return [
         (
-            "Sources left out, accuracy above the rules", gain, 0.15, percent, True,
+            "Sources left out, accuracy above the rules", figures["loso_gain_over_rules"], 0.15, percent, True,
             "the rules were written with every source in view; the sources that fail have labels that their prompts "
             "contest, or a genre of their own",
         ),
@@ -200,7 +157,7 @@ def missed(figures: dict[str, Any]) -> str:
                 f"Task type with {LEAST_IN_TYPE} prompts or more: {kind}", accuracy, 0.8, percent, True,
                 f"{prompts} prompts; MODEL_CARD.md of perception tells what it is mistaken for",
             )
-            for kind, (prompts, accuracy) in task["by_type"].items()
+            for kind, (prompts, accuracy) in figures["perception"]["task"]["by_type"].items()
             if prompts >= LEAST_IN_TYPE
         ),
         ("Task accuracy on the test part", figures.get("task_accuracy"), 0.97, percent, True, NOT_KNOWN),
@@ -208,6 +165,14 @@ def missed(figures: dict[str, Any]) -> str:
         (
             "Sources left out, network alone", figures.get("loso_network_alone"), 0.6, percent, True, NOT_KNOWN,
         ),
+    ]  # fmt: skip
+
+
+def _length_goals(figures: dict[str, Any]) -> list[_Goal]:
+    length, unknown = figures["perception"]["length_model_known"], figures["perception"]["length_model_unknown"]
+    neither = figures["length_mae_gain_over_mlp_neither_named"]
+    to_the_mean = "regression to the mean: a prompt does not say which of several lengths a model will choose"
+    return [
         (
             "Mean log error of a fifth of the predicted lengths, the farthest from 0",
             max(map(abs, unknown.get("log_by_predicted", [0.0]))), 0.15, "{:.2f}".format, False, NOT_KNOWN,
@@ -233,6 +198,11 @@ def missed(figures: dict[str, Any]) -> str:
             "Length MAE below MLP, model's name given to neither", neither, 0.15, percent, True,
             "the embedding holds most of what a prompt says of its answer's length",
         ),
+    ]  # fmt: skip
+
+
+def _cost_goals(figures: dict[str, Any]) -> list[_Goal]:
+    return [
         *(
             (
                 f"{name}, error after 50 requests over that after 800, in order",
@@ -260,6 +230,14 @@ def missed(figures: dict[str, Any]) -> str:
             )
             for name, key in (("Time per token", "decode"), ("Prefill", "prefill"))
         ),
+    ]  # fmt: skip
+
+
+def _latency_goals(figures: dict[str, Any]) -> list[_Goal]:
+    latency = figures["latency"]
+    perceived, read = percent(latency["perception_share"]), percent(latency["tokenizer_share"])
+    slower = f"perception takes {perceived} of it, its tokenizer {read}, prediction the rest"
+    return [
         ("CPU per request alone, p98 in ms", latency["p98_ms"], 12.0, "{:.2f}".format, False, slower),
         ("CPU per request in batches, mean in ms", 1e3 / latency["rate"], 5.0, "{:.2f}".format, False, slower),
         ("Latency, mean in ms", latency["mean_ms"], 1.64, "{:.2f}".format, False, slower),
@@ -267,12 +245,6 @@ def missed(figures: dict[str, Any]) -> str:
         ("Latency, p98 in ms", latency["p98_ms"], 4.0, "{:.2f}".format, False, slower),
         ("Batched, requests/s", latency["rate"], 600.0, "{:.0f}".format, True, slower),
     ]  # fmt: skip
-    rows = [
-        (name, show(goal), show(value), why)
-        for name, value, goal, show, higher, why in goals
-        if value is not None and (value < goal if higher else value > goal)
-    ]
-    return table(("", "goal", "ours", "why"), rows, RULE * 4 + "|") if rows else "Nothing that was asked for."
 
 
 def _coverage(length: dict[str, Any]) -> list[tuple[str, float, float]]:
@@ -297,22 +269,3 @@ def _why_nested(perceived: dict[str, Any]) -> str:
         f"all together {mean('ours')}, and the best of the four for each source in hindsight "
         f"{mean('network', 'rules', 'words', 'ours')}"
     )
-
-
-def _lengths(length: dict[str, Any]) -> list[tuple[object, ...]]:
-    """Returns the rows of the table by fifth of the predicted length, with coverage, and by tenth of the true one."""
-    fifths = zip(length["log_by_predicted"], length["coverage_by_predicted"], strict=True)
-    rows: list[tuple[object, ...]] = [
-        (f"predicted, fifth {number}", f"{mean:+.2f}", percent(covered))
-        for number, (mean, covered) in enumerate(fifths, 1)
-    ]
-    return rows + [(f"true, tenth {n}", f"{mean:+.2f}", "") for n, mean in enumerate(length["log_by_true"], 1)]
-
-
-def _left_out(perceived: dict[str, Any], heads: list[str]) -> list[tuple[object, ...]]:
-    rows: list[tuple[object, ...]] = [
-        (source, row["prompts"], *(percent(row[name]) for name in (*heads, "contested")))
-        for source, row in perceived["loso"].items()
-    ]
-    mean = perceived["loso_mean"]
-    return [*rows, ("mean over sources", "", *(percent(mean[name]) for name in heads), "")]

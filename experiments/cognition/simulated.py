@@ -15,20 +15,20 @@ from hmas.engine.core.profile import builtin_profile
 from hmas.laws.slo import default_slo
 from hmas.perception.agent.backend import Estimate
 from hmas.perception.backends.model import ModelBackend
-from hmas.perception.evaluation import view
-from hmas.perception.training.corpus import Prompt
-from hmas.sim.capacity import find_capacity
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import POOL, MeshSetup
 from hmas.sim.times import ModelTimes
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.perception.evaluation import view
+from hmas_lab.perception.training.corpus import Prompt
+from hmas_lab.sim.capacity import find_capacity
 
 PROFILE, ENGINES, DURATION_S = "qwen3-32b-h100x2", 1, 100.0
 BURST_CV = 2.0  # CV of the gaps between arrivals
 MAX_TOKENS = 16_384  # the same for every request, so that it says nothing about its length
 GUESS_RPS = 10.0
 SEEDS = (1, 2, 3, 4, 5)
-COSTS = {"perfect": "engine", "rules": "linear"}  # of the others: what ships, as in `hmas.sim.systems`
+COSTS = {"perfect": "engine", "rules": "linear"}  # of the others: what ships, as in `hmas_lab.sim.systems`
 ESTIMATORS = {"perfect knowledge": "perfect", "trained": "shipped", "rules": "rules", "prior alone": "prior"}
 
 

@@ -1,46 +1,32 @@
-"""What the commands that run a mesh in real time have in common."""
+"""What studies that run a mesh in real time have in common."""
 
-import argparse
 import asyncio
+import json
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-
-from rich.console import Console
+from typing import Any, TypeVar
 
 from hmas.mesh.compare.cli import interruptible
 
-OUT = Path("docs/results")
-Say = Callable[[str], None]
+M = TypeVar("M")
 
 
-def parsed(
-    argv: list[str] | None, prog: str, description: str | None, *, rate_rps: float, scored_s: float, seeds: int
-) -> argparse.Namespace:
-    """Reads `rate`, `seconds`, `seeds`, `pages_only` and `out` from the command line; the others are their defaults."""
-    parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--rate", type=float, default=rate_rps, help="mean requests per second")
-    parser.add_argument("--seconds", type=float, default=scored_s, help="scored seconds of each run")
-    parser.add_argument("--seeds", type=int, default=seeds, help="number of seeds, from 1 on")
-    parser.add_argument("--pages-only", action="store_true", help="run nothing; write the page from its figures")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
-    return parser.parse_args(argv)
+def in_real_time(measured: Callable[[Path], Awaitable[M]]) -> M:
+    """Returns what `measured` does, which gets a folder for the time being. Raises KeyboardInterrupt if it is told to
+    stop."""
 
-
-def carried_out(measured: Callable[[Path, Say], Awaitable[Iterable[Path]]]) -> int:
-    """Runs `measured`, which gets a folder for the time being and a place for its lines and returns the files that it
-    wrote. Returns the exit status."""
-    console = Console(width=120)
-
-    async def run() -> None:
+    async def run() -> M:
         async with interruptible():
             with tempfile.TemporaryDirectory(prefix="hmas-live-") as folder:
-                written = await measured(Path(folder), lambda line: console.print(line, highlight=False))
-        for path in written:
-            console.print(f"wrote {path}")
+                return await measured(Path(folder))
 
     try:
-        asyncio.run(run())
+        return asyncio.run(run())
     except asyncio.CancelledError:
-        return 130
-    return 0
+        raise KeyboardInterrupt from None
+
+
+def written(path: Path) -> Any:
+    """Returns the figures that a study has written."""
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,17 +1,14 @@
-"""`python -m experiments.live.compared --run out/run.json --capacity out/run-compare.json` writes a page about what
-`make run ARGS='--seeds 3 --json out/run.json'` and `make run-compare` have measured."""
+"""What `make run` and `make run-compare` have measured, seed by seed, and what was asked of it."""
 
-import argparse
-import json
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.live.command import OUT
-from experiments.report.goal import Goal
-from experiments.report.template import percent, render
+from experiments.live.command import written
+from experiments.pages.goal import Goal
+from experiments.pages.template import percent
+from experiments.study import Options, Study
 
 GOODPUT = 0.96  # of the mesh under `make run`, before short requests went first
 TTFT_S = 1.3  # half of the median then
@@ -59,23 +56,20 @@ def _more(pair: Pair, name: str) -> bool:
     return bool(pair.mesh[name] >= pair.direct[name])
 
 
-def page_of(run: Mapping[str, Any], capacity: Mapping[str, Any]) -> str:
+def page_of(run: Mapping[str, Any], capacity: Mapping[str, Any]) -> dict[str, object]:
     pairs = list(pairs_of(run, capacity))
     pages = {RUN: run, OVERLOADED: capacity[OVERLOADED], LIGHT: capacity[LIGHT]}
-    return render(
-        Path(__file__).with_name("compared.md.j2"),
-        capacity=capacity["capacity_rps"],
-        run_s=run["window_s"],
-        capacity_s=capacity["window_s"],
-        goals=[goal.line for goal in goals(pairs, [name for name, page in pages.items() if not _valid(page)])],
-        rows=[_row(pair) for pair in pairs],
-        invalid=[
+    judged = goals(pairs, [name for name, page in pages.items() if not _valid(page)])
+    return {
+        "capacity": capacity["capacity_rps"], "run_s": run["window_s"], "capacity_s": capacity["window_s"],
+        "goals": [goal.line for goal in judged], "rows": [_row(pair) for pair in pairs],
+        "invalid": [
             f"{name}, {side}: {'; '.join(page[side]['invalid_reasons'])}"
             for name, page in pages.items()
             for side in ("direct", "mesh")
             if not page[side]["valid"]
         ],
-    )
+    }  # fmt: skip
 
 
 def _valid(page: Mapping[str, Any]) -> bool:
@@ -94,19 +88,21 @@ def _row(pair: Pair) -> tuple[str, ...]:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m experiments.live.compared", description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="what `make run` has written with --json")
-    parser.add_argument("--capacity", type=Path, required=True, help="what `make run-compare` has written")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder for the page and its figures")
-    args = parser.parse_args(argv)
-    run, capacity = (json.loads(file.read_text(encoding="utf-8")) for file in (args.run, args.capacity))
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "compared.json").write_text(json.dumps({"run": run, "capacity": capacity}, indent=1) + "\n")
-    (args.out / "compared.md").write_text(page_of(run, capacity), encoding="utf-8")
-    print(f"wrote {args.out / 'compared.md'}")
-    return 0
+def document_of(options: Options) -> dict[str, Any]:
+    """Returns what `make run` and `make run-compare` have measured: of the `files`, or what lies in `options.out`."""
+    if not options.files:
+        return dict(written(options.out / "compared.json"))
+    run, capacity = map(written, options.files)
+    return {"run": run, "capacity": capacity}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+STUDY: Study[None, dict[str, Any]] = Study(
+    name="compared",
+    about="Tells what `make run ARGS='--seeds 3 --json out/run.json'` and `make run-compare` have measured: --files "
+    "out/run.json out/run-compare.json.",
+    template=Path(__file__).with_name("compared.md.j2"),
+    takes=("out", "files"),
+    rows=lambda options, found: [document_of(options)],
+    values=lambda rows, options, found: page_of(**rows[0]),
+    also=lambda rows, options, found: {"compared.json": rows[0]},
+)

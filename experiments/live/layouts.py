@@ -1,11 +1,7 @@
-"""`python -m experiments.live.layouts` serves the same requests in real time with a layout that the controller chooses,
-with a mixed pool, and without a mesh, on two emulated engines whose steps are long beside the tightest TPOT SLOs, and
-writes a page about it."""
+"""The same requests in real time with a layout that the controller chooses, with a mixed pool, and without a mesh."""
 
 import asyncio
-import json
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -13,17 +9,18 @@ from typing import Any
 
 import yaml
 
-from experiments.live.command import Say, carried_out, parsed
+from experiments.live.command import in_real_time, written
 from experiments.live.measure import samples
-from experiments.report.goal import Goal
-from experiments.report.template import percent, render
+from experiments.pages.goal import Goal
+from experiments.pages.template import percent
+from experiments.study import Options, Study
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.mesh.compare.engines import read_lag, reset_lag
 from hmas.mesh.compare.runs import Replay, direct_target, mesh_target
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.supervisor import Mesh
-from hmas.sim.experiment import chunked
-from hmas.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.experiment import chunked
+from hmas_lab.sim.sources import WorkloadSpec, build
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
@@ -93,7 +90,7 @@ def trace_of(setup: LayoutSetup, seed: int) -> Trace:
     return Trace(name="mix", rows=tuple(rows), span_s=seconds)
 
 
-async def measure(setup: LayoutSetup, folder: Path, say: Say) -> list[LayoutRun]:
+async def measure(setup: LayoutSetup, folder: Path, say: Callable[[str], None]) -> list[LayoutRun]:
     """Runs every system for each seed, one after another; each seed begins with another one."""
     systems, found = (CHOSEN, MIXED, DIRECT), []
     profile = folder / "profile.yaml"
@@ -139,27 +136,28 @@ async def _run(setup: LayoutSetup, system: str, seed: int, profile: Path, folder
     )
 
 
-def write_page(setup: LayoutSetup, runs: Sequence[LayoutRun], out: Path) -> list[Path]:
-    """Writes the page and its figures as JSON into `out`, and returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    page, facts = out / "live-layouts.md", out / "live-layouts.json"
-    document: dict[str, Any] = {"setup": asdict(setup), "runs": [asdict(run) for run in runs]}
-    facts.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    text = render(
-        Path(__file__).with_name("layouts.md.j2"),
-        setup=setup,
-        engines=ENGINES,
-        capacity=CAPACITY_RPS,
-        profile=PROFILE,
-        rows=[_row(system, [run for run in runs if run.system == system]) for system in (CHOSEN, MIXED, DIRECT)],
-        tokens=CHUNK_TOKENS,
-        goals=[goal.line for goal in goals(setup, runs)],
-        esg=_esg_over_direct(runs),
-        lag_ms=1000 * max(run.lag_p99_s for run in runs),
-        invalid=[f"{run.system}, seed {run.seed}: {'; '.join(run.reasons)}" for run in runs if run.reasons],
-    )
-    page.write_text(text, encoding="utf-8")
-    return [page, facts]
+def measured(options: Options) -> tuple[LayoutSetup, list[LayoutRun]]:
+    """Returns the runs: made now, or with `pages_only` those that lie in `options.out`."""
+    if options.pages_only:
+        kept = written(options.out / "live-layouts.json")
+        setup = LayoutSetup(**kept["setup"] | {"seeds": tuple(kept["setup"]["seeds"])})
+        return setup, [LayoutRun(**run | {"reasons": tuple(run["reasons"])}) for run in kept["runs"]]
+    setup = LayoutSetup(rate_rps=options.rate, scored_s=options.seconds, seeds=tuple(options.numbers))
+    return setup, in_real_time(lambda folder: measure(setup, folder, print))
+
+
+def page_of(setup: LayoutSetup, runs: Sequence[LayoutRun]) -> dict[str, object]:
+    return {
+        "setup": setup, "engines": ENGINES, "capacity": CAPACITY_RPS, "profile": PROFILE, "tokens": CHUNK_TOKENS,
+        "rows": [_row(system, [run for run in runs if run.system == system]) for system in (CHOSEN, MIXED, DIRECT)],
+        "goals": [goal.line for goal in goals(setup, runs)], "esg": _esg_over_direct(runs),
+        "lag_ms": 1000 * max(run.lag_p99_s for run in runs),
+        "invalid": [f"{run.system}, seed {run.seed}: {'; '.join(run.reasons)}" for run in runs if run.reasons],
+    }  # fmt: skip
+
+
+def document_of(setup: LayoutSetup, runs: Sequence[LayoutRun]) -> dict[str, Any]:
+    return {"setup": asdict(setup), "runs": [asdict(run) for run in runs]}
 
 
 def goals(setup: LayoutSetup, runs: Sequence[LayoutRun]) -> list[Goal]:
@@ -200,24 +198,15 @@ def _row(system: str, runs: Sequence[LayoutRun]) -> tuple[str, ...]:
     )
 
 
-def main(argv: list[str] | None = None) -> int:
-    default = LayoutSetup()
-    args = parsed(
-        argv, "python -m experiments.live.layouts", __doc__,
-        rate_rps=default.rate_rps, scored_s=default.scored_s, seeds=len(default.seeds),
-    )  # fmt: skip
-    if args.pages_only:
-        kept = json.loads((args.out / "live-layouts.json").read_text(encoding="utf-8"))
-        setup = LayoutSetup(**kept["setup"] | {"seeds": tuple(kept["setup"]["seeds"])})
-        write_page(setup, [LayoutRun(**run | {"reasons": tuple(run["reasons"])}) for run in kept["runs"]], args.out)
-        return 0
-    setup = LayoutSetup(rate_rps=args.rate, scored_s=args.seconds, seeds=tuple(range(1, args.seeds + 1)))
-
-    async def measured(folder: Path, say: Say) -> Iterable[Path]:
-        return write_page(setup, await measure(setup, folder, say), args.out)
-
-    return carried_out(measured)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+STUDY: Study[None, tuple[LayoutSetup, list[LayoutRun]]] = Study(
+    name="live-layouts",
+    about="Serves the same requests in real time with a layout that the controller chooses, with a mixed pool, and "
+    "without a mesh, on two emulated engines whose steps are long beside the tightest TPOT SLOs. It takes some 35 "
+    "minutes.",
+    template=Path(__file__).with_name("layouts.md.j2"),
+    takes=("out", "seeds", "seconds", "rate", "pages_only"),
+    defaults=Options(rate=LayoutSetup().rate_rps, seconds=LayoutSetup().scored_s, seeds=len(LayoutSetup().seeds)),
+    rows=lambda options, found: [measured(options)],
+    values=lambda rows, options, found: page_of(*rows[0]),
+    also=lambda rows, options, found: {"live-layouts.json": document_of(*rows[0])},
+)

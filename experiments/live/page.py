@@ -6,28 +6,30 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from experiments.live.measure import LiveResults
+from experiments.live.command import in_real_time, written
+from experiments.live.measure import Setup, measure
 from experiments.live.prediction_page import BUSY
-from experiments.report.goal import Goal
-from experiments.report.template import percent, render
+from experiments.pages.goal import Goal
+from experiments.pages.template import percent
+from experiments.study import Options, Study
 from hmas.laws.slo import DEFAULT_IMPORTANCE
 
 CAPACITY_RPS = 6.8  # of two engines `tiny-emulated` under SLOs alike, by hmas/engine/core/profiles.yaml
 COSTS = ("ttft", "tpot")
 MOST_MB, LEAST_BY_CATBOOST = 500, 0.95
-Document = Mapping[str, Any]
+Document = Any  # what the file of figures holds
 
 
-def write_page(found: LiveResults, out: Path) -> list[Path]:
-    """Writes `live-cognition.md` and `live-cognition.json` into `out` and returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    page, facts = out / "live-cognition.md", out / "live-cognition.json"
-    facts.write_text(json.dumps(found.document(), indent=1) + "\n", encoding="utf-8")
-    page.write_text(page_of(json.loads(facts.read_text())), encoding="utf-8")
-    return [page, facts]
+def document_of(options: Options) -> Document:
+    """Returns the figures: measured, or with `pages_only` those that lie in `options.out`."""
+    if options.pages_only:
+        return written(options.out / "live-cognition.json")
+    setup = Setup(rate_rps=options.rate, scored_s=options.seconds, seeds=tuple(options.numbers))
+    found = in_real_time(lambda folder: measure(setup, folder, print))
+    return json.loads(json.dumps(found.document()))
 
 
-def page_of(document: Document) -> str:
+def page_of(document: Document) -> dict[str, object]:
     setup, runs = document["setup"], document["runs"]
     by_name = {name: [r for r in runs if r["perception"] == name] for name in setup["perceptions"]}
     differences = [
@@ -35,24 +37,16 @@ def page_of(document: Document) -> str:
         for pair in (("shipped", "rules"), ("shipped", "prior"), ("shipped", "none"), ("rules", "none"))
         if all(by_name.get(name) for name in pair)
     ]
-    return render(
-        Path(__file__).with_name("page.md.j2"),
-        setup=setup,
-        importance=DEFAULT_IMPORTANCE,
-        capacity=CAPACITY_RPS,
-        cpus=document["cpus"],
-        load_low=f"{min(document['load']):.1f}",
-        load_high=f"{max(document['load']):.1f}",
-        rows=[_row(name, of) for name, of in by_name.items() if of],
-        differences=differences,
-        chance=f"1 of {2 ** (len(setup['seeds']) - 1)}",
-        unread=_unread(by_name["shipped"]) if by_name.get("shipped") else "",
-        right_types=document["right_types"],
-        errors=_errors(runs),
-        goals=[goal.line for goal in goals(runs)],
-        busy=max(document["load"]) > BUSY,
-        invalid=[f"{r['perception']}, seed {r['seed']}: {'; '.join(r['reasons'])}" for r in runs if r["reasons"]],
-    )
+    return {
+        "setup": setup, "importance": DEFAULT_IMPORTANCE, "capacity": CAPACITY_RPS, "cpus": document["cpus"],
+        "load_low": f"{min(document['load']):.1f}", "load_high": f"{max(document['load']):.1f}",
+        "rows": [_row(name, of) for name, of in by_name.items() if of], "differences": differences,
+        "chance": f"1 of {2 ** (len(setup['seeds']) - 1)}",
+        "unread": _unread(by_name["shipped"]) if by_name.get("shipped") else "",
+        "right_types": document["right_types"], "errors": _errors(runs), "goals": [g.line for g in goals(runs)],
+        "busy": max(document["load"]) > BUSY,
+        "invalid": [f"{r['perception']}, seed {r['seed']}: {'; '.join(r['reasons'])}" for r in runs if r["reasons"]],
+    }  # fmt: skip
 
 
 def _row(name: str, runs: Sequence[Document]) -> tuple[str, ...]:
@@ -124,3 +118,16 @@ def _errors(runs: Sequence[Document]) -> list[tuple[str, ...]]:
             label = {"ttft": "prefill time", "tpot": "time per output token"}[cost]
             rows.append((label, *(f"{mean(each):.3f}" for each in values)))
     return rows
+
+
+STUDY: Study[None, Document] = Study(
+    name="live-cognition",
+    about="Starts the mesh with each perception in turn, and sends it typed prompts without SLOs beyond what its "
+    "engines can serve. It takes some 20 minutes.",
+    template=Path(__file__).with_name("page.md.j2"),
+    takes=("out", "seeds", "seconds", "rate", "pages_only"),
+    defaults=Options(rate=Setup().rate_rps, seconds=Setup().scored_s, seeds=len(Setup().seeds)),
+    rows=lambda options, found: [document_of(options)],
+    values=lambda rows, options, found: page_of(rows[0]),
+    also=lambda rows, options, found: {"live-cognition.json": rows[0]},
+)

@@ -20,7 +20,7 @@ from benchmarks.fidelity.scenario import ReplayScenario
 from experiments.live.measure import ANSWERS, by_label, prediction_errors, samples
 from experiments.live.prediction_page import PredictionResults, PredictionRun, write_page
 from experiments.live.settled import SettledRequest, settled_requests
-from experiments.report.carried import present_commit
+from experiments.pages.carried import present_commit
 from hmas.mesh.compare.cli import MAX_MODEL_LEN, interruptible
 from hmas.mesh.compare.commands import LIGHT, OVERLOAD
 from hmas.mesh.compare.runs import direct_target, mesh_target

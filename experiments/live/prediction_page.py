@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from experiments.live.settled import COSTS, SettledRequest, decode_floor, median_error
-from experiments.report.template import percent, render
+from experiments.pages.template import percent, render
 
 AFTER = 50  # requests that have settled at a worker, from which on the goals hold
 BUSY = 4  # load average above which the machine's own delays are a part of what is measured
@@ -150,7 +150,7 @@ def verdict(pooled: Document) -> str:
             else:
                 met.append(f"{cost} on {name}")
     said = [f"The goals are met for {', '.join(met)}." if met else "No goal is met."]
-    return " ".join([*said, *([f"Missed are those for {', '.join(missed)}."] if missed else [])])
+    return " ".join([*said, *([f"Missed are:\n\n{chr(10).join(f'- {each}' for each in missed)}"] if missed else [])])
 
 
 def _stand_in(name: str, runs: Sequence[Document]) -> str:

@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 from statistics import median
+from sys import maxsize
 from typing import get_type_hints
 
 from hmas.contracts.cognition import AnswerCall, CallReceived
 from hmas.contracts.control_agents import WorkerReported
-from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Cost
 from hmas.laws.recording import classes_of, parse_step
 from hmas.prediction.agent import PredictionAgent
 from hmas.prediction.agent.agent import PredictItem
+from hmas.prediction.agent.open_requests import OpenRequests
 
 COSTS = ("prefill", "decode")
 LEAST_ALIKE = 5
@@ -49,7 +50,7 @@ def settled_requests(lines: Iterable[str]) -> list[SettledRequest]:
     finished. Raises RecordingError if a line is no step of it."""
     classes = classes_of(*get_type_hints(PredictionAgent.step).values())
     calls: dict[int, tuple[PredictItem, ...]] = {}
-    open_: dict[str, tuple[PredictItem, Cost, int]] = {}
+    open_: OpenRequests[tuple[PredictItem, Cost, int]] = OpenRequests(maxsize)
     settled: Counter[str] = Counter()
     found = []
     for number, line in enumerate(lines):
@@ -61,8 +62,8 @@ def settled_requests(lines: Iterable[str]) -> list[SettledRequest]:
                 calls[call] = items
             case WorkerReported(telemetry):
                 for finished in telemetry.finished:
-                    known = open_.pop(finished.request_id, None)
-                    if known is None or finished.outcome is not Outcome.FINISHED:
+                    known = open_.ended(telemetry.pool, finished)
+                    if known is None:
                         continue
                     item, said, before = known
                     settled[item.worker] += 1
@@ -77,7 +78,7 @@ def settled_requests(lines: Iterable[str]) -> list[SettledRequest]:
         for effect in effects:
             if isinstance(effect, AnswerCall):
                 for item, cost in zip(calls.pop(effect.call), effect.answers, strict=True):
-                    open_[item.request_id] = (item, cost, settled[item.worker])
+                    open_.add(item.request_id, item.query.kind, (item, cost, settled[item.worker]))
     return found
 
 

@@ -11,10 +11,10 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult
 from hmas.engine.core.step import StepResult
-from hmas.sim.engine import SimEngine
-from hmas.sim.heap import EventHeap
-from hmas.sim.jobs import JobClients, SimJob
+from hmas.sim.processes.engine import SimEngine
+from hmas.sim.processes.heap import EventHeap
 from hmas.sim.workload import Journey, OfferedRequest
+from hmas_lab.sim.jobs import JobClients, SimJob
 
 SPARE = 0.05  # of the KV blocks, which a new prompt leaves free
 

@@ -1,9 +1,7 @@
 """The cells of Maestro's Fig. 7: λ*_job, the bound and the runs, each kept as soon as it is computed."""
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from time import process_time
@@ -13,12 +11,12 @@ from experiments.maestro.fleet import FleetRun, JobFleet
 from experiments.maestro.mesh import HMAS, MESHES, REQUESTS, SRTF, TABLE, run_mesh
 from experiments.maestro.orders import ORDERS, VLLM, JobKnowledge
 from experiments.maestro.workload import make_jobs, service_s
+from experiments.study import Figures, Finished, Options
 from hmas.engine.core.profile import EngineProfile, builtin_profile
-from hmas.sim.bound import job_bound
-from hmas.sim.cells import CellStore
-from hmas.sim.jobs import JobScore, SimJob, score_jobs
-from hmas.sim.provenance import SOURCES, source_digest
-from hmas.sim.stored import cell_key
+from hmas_lab.sim.bound import job_bound
+from hmas_lab.sim.jobs import JobScore, SimJob, score_jobs
+from hmas_lab.sim.provenance import SOURCES, source_digest
+from hmas_lab.sim.stored import cell_key
 
 PROFILE, SEQUENCES, ENGINES = "tiny-emulated", 16, 2
 LOADS = (0.8, 1.1, 1.4, 2.0)
@@ -50,6 +48,11 @@ class JobCell:
     @property
     def engine(self) -> EngineProfile:
         return builtin_profile(PROFILE).with_limits(max_num_seqs=SEQUENCES, enable_prefix_caching=self.caches)
+
+    @property
+    def capacity(self) -> "JobCell":
+        """The cell of λ*_job."""
+        return JobCell(kind="capacity", seconds=self.seconds, caches=self.caches, batch=self.batch)
 
     @property
     def workload(self) -> str:
@@ -122,48 +125,34 @@ def _capacity(cell: JobCell, data: Path) -> float:
     return low
 
 
-def cells(seeds: Sequence[int], seconds: float) -> Iterator[JobCell]:
-    """Returns the runs and bounds, seed by seed, so that an interrupted experiment has some seeds of every system."""
+def cells(options: Options, found: Finished) -> Iterator[Sequence[JobCell]]:
+    """Yields the searches for λ*_job, and then the runs and bounds, seed by seed, so that an interrupted experiment has
+    some seeds of every system."""
+    wanted = [cell for seed in options.numbers for cell in _cells(seed, options.seconds)]
+    yield list(dict.fromkeys(cell.capacity for cell in wanted))
+    yield wanted
+
+
+def _cells(seed: int, seconds: float) -> Iterator[JobCell]:
     points: list[tuple[bool, float | None, float]] = [
         (caches, None, load) for caches in (False, True) for load in LOADS
     ]
     points += [(caches, STRESS_BATCH, STRESS_LOAD) for caches in (False, True)]
-    for seed in seeds:
-        for caches, batch, load in points:
-            variants = VARIANTS.get(load, ()) if batch is None else ()
-            for system in (BOUND, *SYSTEMS, *variants):
-                kind: Literal["bound", "run"] = "bound" if system == BOUND else "run"
-                yield JobCell(
-                    kind=kind, seconds=seconds, caches=caches, batch=batch, load=load, seed=seed, system=system
-                )
+    for caches, batch, load in points:
+        variants = VARIANTS.get(load, ()) if batch is None else ()
+        for system in (BOUND, *SYSTEMS, *variants):
+            kind: Literal["bound", "run"] = "bound" if system == BOUND else "run"
+            yield JobCell(kind=kind, seconds=seconds, caches=caches, batch=batch, load=load, seed=seed, system=system)
 
 
-def measure(
-    data: Path, seeds: Sequence[int], seconds: float, store: CellStore, processes: int, say: Callable[[str], None]
-) -> list[tuple[JobCell, dict[str, Any]]]:
-    """Returns the figures of all cells; those that the store lacks are computed."""
-    wanted = list(cells(seeds, seconds))
-    capacities = {
-        (cell.caches, cell.batch): JobCell(kind="capacity", seconds=seconds, caches=cell.caches, batch=cell.batch)
-        for cell in wanted
-    }
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        rates = dict(_all(list(capacities.values()), {}, data, store, pool, say))
-        of = {shape: rates[cell]["jobs_per_s"] for shape, cell in capacities.items()}
-        offered = {cell: cell.load * of[cell.caches, cell.batch] for cell in wanted}
-        return [*rates.items(), *_all(wanted, offered, data, store, pool, say)]
+def given(cell: JobCell, options: Options, found: Finished) -> tuple[float, Path]:
+    """Returns the rate in jobs/s, which a search does not read, and the folder of data."""
+    capacity = {"jobs_per_s": 0.0} if cell.kind == "capacity" else found.get(cell.capacity)
+    assert capacity is not None
+    return cell.load * capacity["jobs_per_s"], options.agentic()
 
 
-def _all(
-    wanted: Sequence[JobCell], rates: dict[JobCell, float], data: Path, store: CellStore, pool: ProcessPoolExecutor,
-    say: Callable[[str], None],
-) -> list[tuple[JobCell, dict[str, Any]]]:  # fmt: skip
-    found = {cell: kept for cell in wanted if (kept := store.get(cell)) is not None}
-    missing = [cell for cell in wanted if cell not in found]
-    futures = {pool.submit(compute, cell, rates.get(cell, 0.0), data): cell for cell in missing}
-    for future in as_completed(futures):
-        cell = futures[future]
-        found[cell] = future.result()
-        store.put(cell, found[cell])
-        say(f"{len(found)} of {len(wanted)}: {cell.kind} {cell.system} {cell.workload} {cell.load:g} seed {cell.seed}")
-    return [(cell, found[cell]) for cell in wanted]
+def finished(options: Options, found: Finished) -> list[tuple[JobCell, Figures]]:
+    """Returns the figures of all cells that are finished."""
+    every = [cell for batch in cells(options, found) for cell in batch]
+    return [(cell, figures) for cell in every if (figures := found.get(cell)) is not None]

@@ -12,22 +12,20 @@ from hmas.contracts.job import PrefixChain
 from hmas.contracts.outcome import Outcome
 from hmas.engine.core.profile import EngineProfile
 from hmas.gateway.agent import GatewayAgent
-from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.outlook import OutlookConfig
-from hmas.laws.job_profiles import JobProfilesConfig
-from hmas.sim.jobs import JobClients, SimJob
-from hmas.sim.mesh import MeshSim
+from hmas.gateway.agent.config import GatewayConfig, JobOutlookConfig
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import OfferedRequest, Workload
+from hmas_lab.sim.jobs import JobClients, SimJob
 
 HMAS = "hmas"
 REQUESTS = "hmas-requests"  # the same mesh, to which nobody speaks of jobs
 SRTF = "hmas-srtf"  # the same mesh with the topology `maestro`
-TABLE = "hmas-table"  # the same mesh with Eq. 8's table of medians in place of its own forecast
-MEDIANS = OutlookConfig(profiles=JobProfilesConfig(table=True), hopes=False)
+TABLE = "hmas-table"  # the same mesh, whose due times go by Eq. 8's medians
+MEDIANS = JobOutlookConfig(hopes=False)
 MESHES = {
     HMAS: MeshSetup(estimator="none"),
-    TABLE: MeshSetup(name=TABLE, estimator="none", gateway_config=GatewayConfig(gateway="g0", outlook=MEDIANS)),
+    TABLE: MeshSetup(name=TABLE, estimator="none", gateway_config=GatewayConfig(gateway="g0", job_outlook=MEDIANS)),
     SRTF: MeshSetup(name=SRTF, estimator="none", pin=TopologyName.MAESTRO),
     REQUESTS: MeshSetup(name=REQUESTS, estimator="none"),
 }
@@ -46,7 +44,7 @@ def run_mesh(
     for gateway in mesh.gateways.values():
         assert isinstance(gateway.agent, GatewayAgent)
         for template, stages in history(before):
-            gateway.agent.outlook.profiles.learn(template, stages)
+            gateway.agent.job_outlook.profiles.learn(template, stages)
 
     def settled(request_id: str) -> None:
         if mesh.journeys[request_id].outcome is Outcome.FINISHED:

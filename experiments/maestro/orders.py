@@ -10,14 +10,14 @@ from heapq import heappop, heappush
 
 from experiments.maestro.workload import SLOWED, alone_s, service_s
 from hmas.engine.core.profile import EngineProfile
-from hmas.laws.job_profiles import DoneStage, JobProfiles, JobProfilesConfig
-from hmas.sim.jobs import SimJob
+from hmas.laws.job_profiles import DoneStage, JobProfiles
+from hmas_lab.sim.jobs import SimJob
 
 AGEING = 0.01  # of Maestro: seconds of remaining time made up by a second of waiting (the topology's)
 LEVEL_S = 0.5  # of PLAS: attained service of the first level; each next one is twice as wide
 REPLAN_S = 0.25
 PLANNED = 0.5  # share of the engines' time that the clairvoyant order plans with; the rest is for jobs that will come
-Rank = tuple[float, ...]
+JobRank = tuple[float, ...]
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class WaitingCall:
     answered: int
     arrival_s: float
     engine: str  # where the job's last call ran, or empty
-    rank: Rank = ()
+    rank: JobRank = ()
 
     @property
     def prompt_tokens(self) -> int:
@@ -75,7 +75,7 @@ class JobKnowledge:
 
     def __init__(self, before: Iterable[SimJob], profile: EngineProfile, engines: int) -> None:
         self.profile, self.engines = profile, engines
-        self._table = JobProfiles(JobProfilesConfig(table=True))
+        self._table = JobProfiles()
         self.learn(before)
 
     def learn(self, jobs: Iterable[SimJob]) -> None:
@@ -85,9 +85,7 @@ class JobKnowledge:
 
     def remaining_s(self, call: WaitingCall) -> float:
         """Returns Eq. 7's T_rem: T_exec of the call by the median length of its state, and Eq. 8's T_future."""
-        found = self._table.forecast(
-            agent_of(call.state.job, 0), call.agent, call.index, call.prompt_tokens, call.answered
-        )
+        found = self._table.forecast(agent_of(call.state.job, 0), call.agent, call.index)
         if found is None:
             return alone_s(self.profile, call.prompt_tokens, 200)
         need = found.median
@@ -105,7 +103,9 @@ class JobOrder:
     """An order by a rank that is given when a call comes. `least_outstanding`: calls do not wait in the queue, but go
     at once to the engine with the fewest, which serve first come, first served."""
 
-    def __init__(self, rank: Callable[[JobKnowledge, WaitingCall], Rank], *, least_outstanding: bool = False) -> None:
+    def __init__(
+        self, rank: Callable[[JobKnowledge, WaitingCall], JobRank], *, least_outstanding: bool = False
+    ) -> None:
         self._rank, self.least_outstanding = rank, least_outstanding
 
     def begin(self, knowledge: JobKnowledge) -> None:
@@ -152,7 +152,7 @@ class Clairvoyant(JobOrder):
         if now_s - self._planned_s < REPLAN_S:
             return
         self._planned_s = now_s
-        rows, ranks = list[tuple[float, float, str]](), dict[str, Rank]()
+        rows, ranks = list[tuple[float, float, str]](), dict[str, JobRank]()
         for state in states.values():
             work, tails = self._of(state.job)
             left = [i for i in range(len(work)) if i not in state.started]

@@ -18,8 +18,8 @@ from statistics import median
 from hmas.contracts.job import PrefixChain
 from hmas.contracts.request import Request, Slo, TaskType
 from hmas.engine.core.profile import EngineProfile
-from hmas.sim.jobs import JobCall, SimJob
 from hmas.sim.workload import OfferedRequest
+from hmas_lab.sim.jobs import JobCall, SimJob
 from hmas_loadgen.workflows.applications import APPLICATIONS, ROLES, TOOL_RESULTS, draft_of
 
 TENANT = "acme"

@@ -11,8 +11,8 @@ import experiments
 from experiments.niyama.measure import QosRun
 from experiments.niyama.runs import NiyamaRuns
 from experiments.niyama.workload import QosLoad, Source
-from hmas.sim.cells import CellStore
-from hmas.sim.provenance import SOURCES, source_digest
+from hmas_lab.sim.cells import CellStore
+from hmas_lab.sim.provenance import SOURCES, source_digest
 
 SEED = 1
 PAPER_EDF_RPS = 2.75  # Table 3

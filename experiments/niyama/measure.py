@@ -12,10 +12,9 @@ from experiments.niyama.systems import PROFILE, SYSTEMS
 from experiments.niyama.workload import CLASSES, LOW_PRIORITY, QosLoad, build
 from hmas.engine.core.profile import builtin_profile
 from hmas.laws.scoring import Settlement, is_ok
-from hmas.sim.baselines.fleet import EngineFleet
-from hmas.sim.baselines.systems import FleetSetting
+from hmas.sim.processes.fleet import EngineFleet, FleetSetting
 from hmas.sim.result import SimResult
-from hmas.sim.stored import cell_key
+from hmas_lab.sim.stored import cell_key
 
 ALLOWED = 0.01  # share of all requests that may miss a deadline (Niyama §4.1)
 NETWORK_S = 0.001  # time on the network, which the client sees but the engine's deadlines do not include

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.niyama.measure import ALLOWED, QosRun, measure
 from experiments.niyama.workload import QosLoad
-from hmas.sim.cells import CellStore
+from hmas_lab.sim.cells import CellStore
 from hmas_loadgen.search import ProbedRate, bracket
 
 TOLERANCE = 0.02  # relative accuracy of the rate found

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile
-from hmas.sim.baselines.niyama import NiyamaConfig, NiyamaCore
-from hmas.sim.baselines.niyama_client import cumulative, due_s
-from hmas.sim.baselines.sarathi import Key, SarathiCore, remaining_prompt, request_priority
-from hmas.sim.baselines.systems import Baseline, FleetSetting
+from hmas.sim.processes.fleet import Baseline, FleetSetting
 from hmas.sim.workload import OfferedRequest
+from hmas_lab.sim.baselines.niyama import NiyamaConfig, NiyamaCore
+from hmas_lab.sim.baselines.niyama_client import cumulative, due_s
+from hmas_lab.sim.baselines.sarathi import Key, SarathiCore, remaining_prompt, request_priority
 
 PROFILE = "llama3-8b-a100x1"
 SHARED_CHUNK = 256  # tokens; steps stay within the TPOT of 50 ms of the strictest class

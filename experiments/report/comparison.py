@@ -1,17 +1,18 @@
 """Makes the pages that compare all systems: on one synthetic workload over several loads, and on recorded traces."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import nan
 from pathlib import Path
 from typing import Any
 
+from experiments.pages.goal import Goal
+from experiments.pages.template import records
 from experiments.report.figures import lines
-from experiments.report.goal import Goal
 from experiments.report.markdown import VARIANTS, name_of, page, verdict
 from experiments.report.results import CellResults
-from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import HMAS
+from hmas_lab.sim.sources import WorkloadSpec
+from hmas_lab.sim.systems import HMAS
 
 HEADER = (
     "system",
@@ -49,6 +50,16 @@ def rows_of(results: CellResults, spec: WorkloadSpec, load: float) -> list[tuple
     return [row for _, row in sorted(found, key=lambda item: -item[0] if item[0] == item[0] else 1.0)]
 
 
+def write_rows(
+    path: Path, header: Sequence[str], rows: Mapping[tuple[WorkloadSpec, float], Sequence[tuple[str, ...]]]
+) -> None:
+    """Writes the rows of each setting, which have the columns `header`, as JSON."""
+    found = [
+        {"workload": spec.name, "load": load, "table": records(header, some)} for (spec, load), some in rows.items()
+    ]
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
 def ratios(results: CellResults) -> dict[float, float]:
     """Returns the goodput of H-MAS over that of plain vLLM by load, on the first workload, averaged over seeds."""
     spec = results.experiment.workloads[0]
@@ -76,6 +87,7 @@ def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
             "1.2-3.0×" if load > 1.0 else "not worse",
             f"{found[load]:.2f}×",
             f"{found[load] / 3.0:.2f}" if load > 1.0 else "-",
+            results.bound(spec, load).text(),
         )
         for load in loads
     ]
@@ -84,7 +96,8 @@ def loads_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         all(found[x] > 1.2 for x in overloaded) if overloaded else None,
         _show([found[x] for x in overloaded]),
     )
-    text = page("loads.md.j2", results, picture=picture, paper=paper, claims=claims, HEADER=HEADER, rows_of=rows_of)
+    text = page("loads.md.j2", results, picture=picture, paper=paper, claims=claims)
+    write_rows(out / "loads.json", HEADER, {where: rows_of(results, *where) for where in results.settings()})
     return text, {"goodput_ratio_vs_vllm": extremes(results.experiment.loads, found)}
 
 
@@ -109,9 +122,10 @@ def _show(numbers: list[float]) -> str:
 
 def trace_rows(results: CellResults) -> list[dict[str, Any]]:
     """Returns the entries of `traces.json`, one for each trace, load and system with a finished run; `sd` is None for
-    one seed, and `share_of_bound` where no bound was computed."""
+    one seed, and `share_of_bound` where no bound was computed. `table` is what people read, with spreads."""
     rows: list[dict[str, Any]] = []
     for spec, load in results.settings():
+        tables = {row["system"]: row for row in records(HEADER, rows_of(results, spec, load))}
         for system in results.experiment.systems:
             rate = results.get(spec, load, system, "score", "goodput_rate")
             share = results.share_of_bound(spec, load, system)
@@ -125,6 +139,7 @@ def trace_rows(results: CellResults) -> list[dict[str, Any]]:
                         "sd": round(rate.spread, 4) if rate.count > 1 else None,
                         "share_of_bound": round(share.mean, 4) if share.count else None,
                         "seeds": rate.count,
+                        "table": tables[name_of(system)],
                     }
                 )
     return rows
@@ -151,10 +166,20 @@ def traces_page(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         wins=wins,
         ahead=ahead,
         goals=[goal.line for goal in trace_goals(results, ahead)],
-        HEADER=HEADER,
-        rows_of=rows_of,
+        shown=tuple(name_of(s) for s in OURS if s in results.experiment.systems),
+        overview=[_overview(results, spec, load) for spec, load in results.settings()],
     )
     return text, {"traces": best, "traces_ahead_beyond_spread": {s: len(found) for s, found in ahead.items()}}
+
+
+def _overview(results: CellResults, spec: WorkloadSpec, load: float) -> tuple[str, ...]:
+    """Returns a table row: the goodput rates of the bound, of ours, and of the best other system."""
+    rates = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
+    rivals = [s for s in _rivals(results) if rates[s].count]
+    best = max(rivals, key=lambda s: rates[s].mean, default="")
+    other = (name_of(best), rates[best].text()) if best else ("not measured", "-")
+    ours = (rates[s].text() for s in OURS if s in rates)
+    return (f"{spec.name} {load:g} λ*", results.bound(spec, load).text(), *ours, *other)
 
 
 def trace_goals(results: CellResults, ahead: Mapping[str, list[str]]) -> list[Goal]:
@@ -162,7 +187,7 @@ def trace_goals(results: CellResults, ahead: Mapping[str, list[str]]) -> list[Go
     ours. A verdict is None where its runs are not finished."""
     found = []
     if HMAS in ahead:
-        told = "; ".join(ahead[HMAS]) or "none is"
+        told = _count(ahead[HMAS])
         found.append(
             Goal(
                 "over plain HTTP no other system is ahead by more than the spread",
@@ -172,14 +197,18 @@ def trace_goals(results: CellResults, ahead: Mapping[str, list[str]]) -> list[Go
         )
     if PLUGIN in ahead:
         leads = _leads(results, PLUGIN)
-        told = "; ".join(leads) or "none is"
-        found.append(Goal("with the plug-in no other system is ahead at all", told, _no(leads, results, PLUGIN, 1)))
+        words = "with the plug-in no other system is ahead at all"
+        found.append(Goal(words, _count(leads), _no(leads, results, PLUGIN, 1)))
     for spec, load in results.settings():
         if load == JUDGED_LOAD:
             share = results.share_of_bound(spec, load, HMAS)
             words = f"{spec.name} at {load:g}: at least {LEAST_SHARE:g} of the bound"
             found.append(Goal(words, share.text(), share.mean >= LEAST_SHARE if share.count else None))
     return found
+
+
+def _count(leads: list[str]) -> str:
+    return f"one is in {len(leads)}" if leads else "none is"
 
 
 def _no(leads: list[str], results: CellResults, ours: str, seeds: int) -> bool | None:

@@ -10,22 +10,22 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.pages.template import percent, render
 from experiments.report.figure2a import figure2a
 from experiments.report.figures import heatmaps, scatter
 from experiments.report.markdown import verdict
 from experiments.report.statistics import TRACES
-from experiments.report.template import percent, render
+from experiments.study import Options, Study
 from hmas.contracts.request import TaskType
 from hmas.laws.slo import SLO_BASE_MS
-from hmas.sim.sources import WorkloadSpec, build
 from hmas.sim.workload import OfferedRequest
+from hmas_lab.sim.sources import WorkloadSpec, build
 from hmas_loadgen.slo import TASK_LENGTHS, TASKS
 from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.row import Trace
 from hmas_loadgen.traces.statistics import LONG_TOKENS
 from hmas_loadgen.workloads.published import MEAN_RPS, published_trace
 
-GENERATED = "\n<!-- Written by `python -m experiments data-figures`; do not edit. -->\n"
 INTERVAL_S, PAPERS_INTERVAL_S = 120.0, 600.0
 GENERATED_S = 2640.0  # about as long as the recorded traces
 EDGES = tuple(2**k for k in range(5, 18))  # of the bins of prompt lengths, tokens
@@ -41,16 +41,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def write_pages(data: Path | None, seeds: Sequence[int], out: Path) -> list[Path]:
-    """Writes `figure2a.md`, `figure11.md` and `figure13.md` with their pictures into `out`, and returns the paths of
-    the pages. `data` is the folder of traces and prompts; what is missing is shown as not measured. Generated requests
-    are drawn with `seeds`."""
-    out.mkdir(parents=True, exist_ok=True)
-    texts = {"figure2a": figure2a(data, out), "figure11": figure11(data, seeds, out), "figure13": figure13(seeds, out)}
-    paths = [out / f"{name}.md" for name in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    return paths
+def pages_of(data: Path | None, seeds: Sequence[int], out: Path) -> dict[str, str]:
+    """Returns the pages by the names of their files, and draws their pictures into `out`. `data` is the folder of
+    traces and prompts; what is missing is shown as not measured. Generated requests are drawn with `seeds`."""
+    return {
+        "figure2a.md": figure2a(data, out),
+        "figure11.md": figure11(data, seeds, out),
+        "figure13.md": figure13(seeds, out),
+    }
 
 
 # --- Figure 11
@@ -194,7 +192,7 @@ def _drift_numbers(drift: Drift) -> str:
             (True, False): "only the dominant lengths do", (False, False): "neither does"}  # fmt: skip
     found = what[drift.dominant_moves, drift.mass_moves]
     return (
-        f"{found}; the commonest dominant bin has {drift.mode_share:.3f} of the intervals, by chance at least "
+        f"{found}. The commonest dominant bin has {drift.mode_share:.3f} of the intervals, by chance at least "
         f"{drift.chance_share:.3f}; the swing is {drift.swing:.3f}, by chance at most {drift.chance_swing:.3f}"
     )
 
@@ -298,3 +296,13 @@ def _names(tasks: Sequence[TaskType]) -> str:
 
 def _shares(values: Sequence[float]) -> str:
     return ", ".join(percent(value) for value in values)
+
+
+STUDY: Study[None, None] = Study(
+    name="data-figures",
+    about="Shows the data of H-MAS's Figures 2a, 11 and 13 and no system: lengths by type, prompt lengths over time, "
+    "and the SLOs of the task types. Without --data, no recorded traces are shown.",
+    takes=("out", "seeds", "data"),
+    defaults=Options(seeds=2),
+    also=lambda rows, options, found: pages_of(options.data, options.numbers, options.out),
+)

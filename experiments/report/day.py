@@ -1,6 +1,5 @@
 """Writes the page about a day of nine regimes."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -26,62 +25,53 @@ from experiments.day import (
     DayCell,
     DayRow,
     DaySummary,
+    cells,
+    compute,
+    finished,
     rows_of,
     summary_of,
 )
-from experiments.report.template import render
+from experiments.study import Options, Study, code_of_mesh
 
 CLOSED, BEHIND, AHEAD = 0.8, 0.005, 0.02  # the goals of adaptation over the day
 HOPELESS = 0.1  # where no topology has more on time, none can be told from another
-GENERATED = "\n<!-- Written by `python -m experiments day`; do not edit. -->\n"
 
 
-def write_page(found: Mapping[DayCell, dict[str, Any]], judged: str | None, out: Path) -> list[Path]:
-    """Writes the page and its figures as JSON into `out`, and returns their paths. `judged`: the version of the day on
-    which adaptation is judged, the first that has a place for it. Compared are the seeds that every
-    fixed topology has; adaptation is on the page if it has all of these. Raises ValueError if there is none."""
+def page_of(found: Mapping[DayCell, dict[str, Any]], judged: str | None) -> dict[str, object]:
+    """Returns what the template needs. `judged`: the version of the day on which adaptation is judged, the first that
+    has a place for it. Compared are the seeds that every fixed topology has; adaptation is on the page if it has all of
+    these. Raises ValueError if there is none."""
     seeds, chosen = _chosen(found, FIRST)
     if not seeds:
         raise ValueError("no seed has been run under every fixed topology: give the command without --pages-only")
     rows = rows_of(chosen)
     summary = summary_of(rows)
     versions = [name for name in VERSIONS if _chosen(found, name)[0]]
-    text = render(
-        Path(__file__).with_name("day.md.j2"),
-        seeds=seeds,
-        bounds=length_bounds.told(found.values()),
-        profile=PROFILE,
-        engines=ENGINES,
-        capacity=CAPACITY_RPS,
-        regime_s=REGIME_S,
-        window_s=REHEARSAL.window_s,
-        selectors=SELECTORS.split(","),
-        summary=summary,
-        least=LEAST_LOSS,
-        least_regimes=LEAST_REGIMES,
-        header=("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
-        hopeless=[regime.name for regime in REGIMES if _best(rows, regime.name) < HOPELESS],
-        hopeless_below=HOPELESS,
-        rows=[_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
-        days=[(system, f"{fmean(r.goodput_rate for r in rows if r.system == system):.3f}") for system in chosen],
-        harsher=[_harsher(found, name) for name in versions if name != FIRST],
-        adapted=[told for name in versions if (told := _adapted(found, name)) is not None],
-        judged=judged,
-        verdict=_conclusion(found, judged),
-        reach=None if judged is None else _reach(summary_of(rows_of(_chosen(found, judged)[1]))),
-        ahead=AHEAD,
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "day.md", out / "day.json"]
-    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    body = {
+    return {
+        "seeds": seeds, "bounds": length_bounds.told(found.values()), "profile": PROFILE, "engines": ENGINES,
+        "capacity": CAPACITY_RPS, "regime_s": REGIME_S, "window_s": REHEARSAL.window_s,
+        "selectors": SELECTORS.split(","), "summary": summary, "least": LEAST_LOSS, "least_regimes": LEAST_REGIMES,
+        "header": ("regime", "load, λ*", "requests", *chosen, "best fixed of the day loses"),
+        "hopeless": [regime.name for regime in REGIMES if _best(rows, regime.name) < HOPELESS],
+        "hopeless_below": HOPELESS,
+        "rows": [_line(regime.name, regime.load, rows, chosen, summary.losses) for regime in REGIMES],
+        "days": [(s, f"{fmean(r.goodput_rate for r in rows if r.system == s):.3f}") for s in chosen],
+        "harsher": [_harsher(found, name) for name in versions if name != FIRST],
+        "adapted": [told for name in versions if (told := _adapted(found, name)) is not None],
+        "judged": judged, "verdict": _conclusion(found, judged), "ahead": AHEAD,
+        "reach": None if judged is None else _reach(summary_of(rows_of(_chosen(found, judged)[1]))),
+    }  # fmt: skip
+
+
+def document_of(found: Mapping[DayCell, dict[str, Any]], judged: str | None) -> dict[str, Any]:
+    """Returns the figures as plain data."""
+    seeds, chosen = _chosen(found, FIRST)
+    rows = rows_of(chosen)
+    summary = asdict(summary_of(rows))
+    versions = [name for name in VERSIONS if _chosen(found, name)[0]]
+    return {
         "rows": [asdict(row) for row in rows],
-        "summary": {
-            "best_fixed": summary.best_fixed,
-            "best_topology": summary.best_topology,
-            "per_regime_best": summary.per_regime_best,
-            "adaptive": summary.adaptive,
-        },
+        "summary": {n: summary[n] for n in ("best_fixed", "best_topology", "per_regime_best", "adaptive")},
         "seeds": seeds,
         "judged": judged,
         "harsher": {
@@ -96,8 +86,6 @@ def write_page(found: Mapping[DayCell, dict[str, Any]], judged: str | None, out:
             if each["kind"] in ("decided", "rolled_back", "outcome")
         ],
     }
-    paths[1].write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    return paths
 
 
 def _of(found: Mapping[DayCell, dict[str, Any]], system: str, version: str) -> dict[int, dict[str, Any]]:
@@ -252,3 +240,19 @@ def _counts(switches: Iterable[Mapping[str, Any]]) -> dict[str, int]:
         counts["switched"] += each["kind"] == "decided" and each["predicted"] is not None
         counts["rolled back"] += each["kind"] == "rolled_back"
     return counts
+
+
+STUDY: Study[DayCell, DayRow] = Study(
+    name="day",
+    about="Runs a day of nine regimes under fixed topologies (`--only fixed`: these alone) and, on the first version "
+    "of it that has a place for that, with a meta controller that rehearses before it switches. Each seed takes about "
+    "half an hour of one core, and adaptation as much again.",
+    takes=("out", "seeds", "processes", "cells", "only", "pages_only"),
+    defaults=Options(cells=Path("out/day-cells")),
+    cells=cells,
+    compute=compute,
+    code=code_of_mesh,
+    rows=lambda options, store: (),
+    values=lambda rows, options, store: page_of(*finished(options, store)),
+    also=lambda rows, options, store: {"day.json": document_of(*finished(options, store))},
+)

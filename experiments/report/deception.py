@@ -1,9 +1,7 @@
 """Writes the page about prompts that mislead perception and a model that begins to answer otherwise."""
 
-import json
 from collections.abc import Mapping, Sequence
 from math import exp
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -18,49 +16,39 @@ from experiments.deception import (
     MOST_LOST,
     PROFILE,
     WINDOW,
+    DeceptionCell,
     DeceptionRun,
     Halved,
+    cells,
+    code_of_deception,
+    compute,
+    found_of,
+    given,
     halved,
 )
-from experiments.report.template import render
+from experiments.pages.paired import Paired, paired
 from experiments.report.worth import points
-from experiments.worth import Paired, paired
+from experiments.study import Options, Study
 
 MET = "met"
-GENERATED = "\n<!-- Written by `python -m experiments deception`; do not edit. -->\n"
 
 
-def write_page(found: Mapping[str, Any], duration_s: float, out: Path) -> list[Path]:
-    """Writes `deception.md` and `deception.json` into `out` and returns their paths. `found` holds λ* and the runs of
-    each scenario, as `experiments.deception.measure_all` returns them, of `duration_s` each."""
-    rows = [_row(name, runs) for name, runs in found.items()]
-    cpu_s = sum(
-        runs["capacity"]["cpu_s"] + sum(run.cpu_s for arm in ARMS for run in runs[arm]) for runs in found.values()
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    text = render(
-        Path(__file__).with_name("deception.md.j2"),
-        DECEIVER=DECEIVER,
-        duration_s=duration_s,
-        ENGINES=ENGINES,
-        FROM_S=FROM_S,
-        LEAST_BIAS=LEAST_BIAS,
-        LOAD=LOAD,
-        PROFILE=PROFILE,
-        WINDOW=WINDOW,
-        most_lost=100 * MOST_LOST,
-        seeds=max(len(runs["misled"]) for runs in found.values()),
-        lengths=[_lengths(row) for row in rows],
-        goodput=[_goodput(row) for row in rows],
-        verdicts=[_verdict(row) for row in rows],
-        reasons=[_reason(row) for row in rows if _kept(row["others_change"]) != MET],
-        bounds=length_bounds.told(run.bounds for runs in found.values() for arm in ARMS for run in runs[arm]),
-        cpu_min=cpu_s / 60.0,
-    )
-    page, facts = out / "deception.md", out / "deception.json"
-    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    facts.write_text(json.dumps([_plain(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return [page, facts]
+def rows_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a row for each scenario, from its λ* and runs as `deception.found_of` returns them."""
+    return [_row(name, runs) for name, runs in found.items()]
+
+
+def page_of(rows: Sequence[dict[str, Any]], found: Mapping[str, Any], duration_s: float) -> dict[str, object]:
+    every = [run for runs in found.values() for arm in ARMS for run in runs[arm]]
+    cpu_s = sum(runs["capacity"]["cpu_s"] for runs in found.values()) + sum(run.cpu_s for run in every)
+    return {
+        "DECEIVER": DECEIVER, "duration_s": duration_s, "ENGINES": ENGINES, "FROM_S": FROM_S,
+        "LEAST_BIAS": LEAST_BIAS, "LOAD": LOAD, "PROFILE": PROFILE, "WINDOW": WINDOW, "most_lost": 100 * MOST_LOST,
+        "seeds": max(len(runs["misled"]) for runs in found.values()), "lengths": [_lengths(row) for row in rows],
+        "goodput": [_goodput(row) for row in rows], "verdicts": [_verdict(row) for row in rows],
+        "reasons": [_reason(row) for row in rows if _kept(row["others_change"]) != MET],
+        "bounds": length_bounds.told(run.bounds for run in every), "cpu_min": cpu_s / 60.0,
+    }  # fmt: skip
 
 
 def _row(name: str, runs: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,7 +155,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
     own = row["own_change"]
     pays = "changes nothing" if own.noise else "pays" if own.mean > 0 else "does not pay"
     return (
-        f"- {row['scenario']}: {correction}; the other tenants change by {points(row['others_change'])} points, within "
+        f"- {row['scenario']}: {correction}. The other tenants change by {points(row['others_change'])} points, within "
         f"{100 * MOST_LOST:g}: {_kept(row['others_change'])} (against perfect knowledge of the misled requests "
         f"{points(row['others_known'])}: {_kept(row['others_known'])}); for the tenant itself it {pays} "
         f"({points(own)} points).\n"
@@ -182,3 +170,19 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
         else:
             plain[name] = round(x, 4) if isinstance(x, float) else x
     return plain
+
+
+STUDY: Study[DeceptionCell, dict[str, Any]] = Study(
+    name="deception",
+    about="Measures what misleading prompts and a changed model do to the lengths that the mesh goes by and to the "
+    "other tenants.",
+    takes=("out", "seeds", "seconds", "processes", "cells"),
+    defaults=Options(seconds=120.0),
+    cells=cells,
+    compute=compute,
+    given=given,
+    code=code_of_deception,
+    rows=lambda options, found: rows_of(found_of(options, found)),
+    plain=lambda row: _plain(row),
+    values=lambda rows, options, found: page_of(rows, found_of(options, found), options.seconds),
+)

@@ -7,11 +7,11 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from experiments.pages.template import render
 from experiments.report.figures import scatter
 from experiments.report.markdown import verdict
-from experiments.report.template import render
 from hmas.contracts.request import TaskType
-from hmas.perception.training.corpus import Prompt, prompt_files, read_prompts
+from hmas_lab.perception.training.corpus import Prompt, prompt_files, read_prompts
 from hmas_loadgen.slo import TASKS
 
 DRAWN = 150  # points of each type in the picture

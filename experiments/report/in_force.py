@@ -6,10 +6,11 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from experiments.pages.template import percent, table
 from experiments.report.results import CellResults, Row
-from experiments.report.template import percent, table
 
 SHOWN = 3  # topologies of a system that are named
+HEADER = ("ours", "runs", "N_run", "topologies (share of the time)", "switches", "divided by pace", "changes")
 
 
 def in_force(results: CellResults) -> str:
@@ -20,14 +21,17 @@ def in_force(results: CellResults) -> str:
 
 def in_force_of(found: Mapping[str, Sequence[Row]]) -> str:
     """Returns the same as a paragraph and a table, of the runs by system."""
-    header = ("ours", "runs", "N_run", "topologies (share of the time)", "switches", "divided by pace", "changes")
-    rows = [_row(system, runs) for system, runs in found.items()]
     text = (
         "N_run: the least, the mean and the most over all engines, every 2 s; at the engine's own limit it binds "
         "nothing. Switches of topology and changes of layout are per run, in the mean; what is divided by pace gives "
         "classes of TPOT SLOs engines of their own."
     )
-    return f"{text}\n\n{table(header, rows)}"
+    return f"{text}\n\n{table(HEADER, rows_in_force(found))}"
+
+
+def rows_in_force(found: Mapping[str, Sequence[Row]]) -> list[tuple[str, ...]]:
+    """Returns the rows of that table, with the columns `HEADER`."""
+    return [_row(system, runs) for system, runs in found.items()]
 
 
 def _row(system: str, runs: Sequence[Row]) -> tuple[str, ...]:

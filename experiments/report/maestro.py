@@ -1,11 +1,9 @@
 """Writes the page about scheduling by job: Fig. 7 of the Maestro paper, with the goals that were set and what came."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -21,14 +19,17 @@ from experiments.maestro.measure import (
     SYSTEMS,
     VARIANTS,
     JobCell,
+    cells,
+    code_of,
+    compute,
+    finished,
+    given,
 )
 from experiments.maestro.mesh import HMAS, TABLE
 from experiments.maestro.orders import CLAIRVOYANT, EDF, EDF_CLASS, FCFS, MAESTRO, ORACLE
-from experiments.report.constant_columns import explained
-from experiments.report.goal import Goal
-from experiments.report.template import percent, render
+from experiments.pages.goal import Goal
+from experiments.study import Options, Study
 
-GENERATED = "\n<!-- Written by `python -m experiments maestro`; do not edit. -->\n"
 PAPER = {EDF: 0.5, EDF_CLASS: 0.5, MAESTRO: 0.736}  # at the high-stress point
 CLAIRVOYANTS = (ORACLE, CLAIRVOYANT)
 Point = tuple[str, float]
@@ -148,51 +149,35 @@ def alike(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return [(one, other) for one, other in combinations(kept, 2) if kept[one] == kept[other]]
 
 
-def write_page(found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: float, out: Path) -> list[Path]:
-    """Writes `maestro.md` and `maestro.json` into `out` and returns their paths."""
-    out.mkdir(parents=True, exist_ok=True)
-    page, facts = out / "maestro.md", out / "maestro.json"
-    rows = rows_of(found)
+def page_of(
+    rows: Sequence[Row], found: Sequence[tuple[JobCell, Mapping[str, Any]]], seconds: float
+) -> dict[str, object]:
     rates = {cell.workload: figures["jobs_per_s"] for cell, figures in found if cell.kind == "capacity"}
-    points = dict.fromkeys((row.workload, row.load) for row in rows)
-    tables = [
-        {
-            "name": f"{workload} at {load:g} λ*",
-            "cells": [
-                (
-                    row.system,
-                    f"{percent(row.job_goodput)} ± {100 * row.spread:.1f}",
-                    f"{row.share_of_bound:.2f}",
-                    percent(row.interactive),
-                    percent(row.batch),
-                    percent(row.wasted),
-                    f"{row.interactive_wait_s:.1f} s",
-                    percent(row.hit),
-                    "" if row.paper is None else percent(row.paper),
-                )
-                for row in rows
-                if (row.workload, row.load) == (workload, load)
-            ],
-        }
-        for workload, load in points
-    ]
-    halves = [
-        {"title": title, "cells": [(g.words, g.found, "yes" if g.met else "**no**") for g in goals_of(rows, caches)]}
-        for title, caches in (("Without prefix caches", False), ("With prefix caches", True))
-    ]
-    text = render(
-        Path(__file__).with_name("maestro.md.j2"),
-        alike=alike(rows),
-        profile=PROFILE,
-        sequences=SEQUENCES,
-        engines=ENGINES,
-        seeds=max(row.seeds for row in rows),
-        seconds=f"{seconds:g}",
-        bounds=told(figures for _, figures in found),
-        rates=[(name, f"{rate:.2f}") for name, rate in rates.items()],
-        halves=halves,
-        tables=tables,
-    )
-    page.write_text(text.rstrip() + "\n" + explained(text) + GENERATED, encoding="utf-8")
-    facts.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return [page, facts]
+    without, cached = goals_of(rows, False), goals_of(rows, True)
+    return {
+        "alike": alike(rows), "profile": PROFILE, "sequences": SEQUENCES, "engines": ENGINES,
+        "seeds": max(row.seeds for row in rows), "seconds": f"{seconds:g}",
+        "bounds": told(figures for _, figures in found),
+        "rates": [(name, f"{rate:.2f}") for name, rate in rates.items()],
+        "reached": [sum(goal.met is True for goal in half) for half in (without, cached)],
+        "goals": [(a.words, *_told(a), *_told(b)) for a, b in zip(without, cached, strict=True)],
+    }  # fmt: skip
+
+
+def _told(goal: Goal) -> tuple[str, str]:
+    return goal.found, "yes" if goal.met else "**no**"
+
+
+STUDY = Study(
+    name="maestro",
+    about="Measures orders of jobs on generated workflows in a closed loop (Maestro's Fig. 7). It takes about two "
+    "hours of one core and needs --data with agentic/ and prompts/.",
+    takes=("out", "seeds", "seconds", "processes", "cells", "data"),
+    defaults=Options(seconds=600.0),
+    cells=cells,
+    compute=compute,
+    given=given,
+    code=code_of,
+    rows=lambda options, found: rows_of(finished(options, found)),
+    values=lambda rows, options, found: page_of(rows, finished(options, found), options.seconds),
+)

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.pages.template import render
 from experiments.report.results import CellResults
-from experiments.report.template import render
-from hmas.sim.baselines.systems import BASELINES, FleetSetting
+from hmas.sim.processes.fleet import FleetSetting
 from hmas.sim.setup import PLUGIN_CHUNK_TOKENS
-from hmas.sim.systems import HMAS, MESHES
 from hmas.statera.agent.config import FenceConfig
+from hmas_lab.sim.baselines.systems import BASELINES
+from hmas_lab.sim.systems import HMAS, MESHES
 
 NAMES = {
     "vllm": "vLLM (FCFS)",
@@ -46,6 +47,12 @@ def verdict(claim: str, holds: bool | None, numbers: str, why: str = "") -> str:
     word = "not measured" if holds is None else "holds" if holds else "**does not hold**"
     tail = f" {why}" if why and holds is False else ""
     return f"- {claim}: {word} ({numbers}).{tail}\n"
+
+
+def counted(claims: str) -> dict[str, int]:
+    """Returns how many of the verdicts in a list hold (`held`), and how many there are (`claims`)."""
+    lines = [line for line in claims.splitlines() if line.startswith("- ")]
+    return {"held": sum(": holds (" in line for line in lines), "claims": len(lines)}
 
 
 def exceeds(a: float, b: float) -> bool | None:

@@ -14,12 +14,13 @@ from experiments.niyama.evaluation import (
     LOADS_RPS,
     SHARED,
     Evaluation,
+    evaluate_all,
 )
-from experiments.niyama.measure import ALLOWED
+from experiments.niyama.measure import ALLOWED, QosRun
 from experiments.niyama.systems import SYSTEMS
 from experiments.niyama.workload import CLASSES
 from experiments.report.markdown import verdict
-from experiments.report.template import render
+from experiments.study import Options, Study
 
 TOLERANCE = 0.30  # relative deviation of a factor from the paper's that still counts as agreement
 TITLES = {"synthetic": "synthetic lengths", "azure-2023-code": "Azure 2023 code trace"}
@@ -32,39 +33,26 @@ DIURNAL_PAPER = {  # Fig. 10: all, important, Q1, Q2, Q3
     "sarathi-edf": (0.8412, 0.8409, 0.793, 0.8327, 0.8977),
     "niyama": (0.0864, 0.0, 0.1603, 0.0998, 0.0),
 }
-GENERATED = "\n<!-- Written by `python -m experiments niyama`; do not edit. -->\n"
 
 
 def name_of(system: str) -> str:
     return SYSTEMS[system].source
 
 
-def write_page(found: Sequence[Evaluation], seconds: float, duration_s: float, out: Path) -> list[Path]:
-    """Writes `niyama.md` and `niyama.json` into `out` and returns their paths. `seconds` is the CPU time of all runs,
-    `duration_s` the offered time of each."""
-    out.mkdir(parents=True, exist_ok=True)
-    page, facts = out / "niyama.md", out / "niyama.json"
-    text = render(
-        Path(__file__).with_name("niyama.md.j2"),
-        found=found,
-        seconds=seconds,
-        duration_s=duration_s,
-        TITLES=TITLES,
-        ALLOWED=ALLOWED,
-        HIGH_RPS=HIGH_RPS,
-        titles=[TITLES[e.source] for e in found],
-        loads=[f"{r:g} QPS" for r in LOADS_RPS],
-        classes=[name for name, _ in CLASSES],
-        **_figure_7b(found),
-        **_table_3(found),
-        figure_9=[(TITLES[e.source], _splits(e), _claims_9(e)) for e in found],
-        diurnal=_diurnal(found),
-        claims_10=_claims_10(found),
-    )
-    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
+def page_of(found: Sequence[Evaluation], seconds: float, duration_s: float) -> dict[str, object]:
+    """`seconds` is the CPU time of all runs, `duration_s` the offered time of each."""
+    return {
+        "found": found, "seconds": seconds, "duration_s": duration_s, "TITLES": TITLES, "ALLOWED": ALLOWED,
+        "HIGH_RPS": HIGH_RPS, "titles": [TITLES[e.source] for e in found], "loads": [f"{r:g} QPS" for r in LOADS_RPS],
+        "classes": [name for name, _ in CLASSES], **_figure_7b(found), **_table_3(found),
+        "figure_9": [(TITLES[e.source], _splits(e), _claims_9(e)) for e in found], "diurnal": _diurnal(found),
+        "claims_10": _claims_10(found),
+    }  # fmt: skip
+
+
+def document_of(found: Sequence[Evaluation], seconds: float, duration_s: float) -> str:
     document = {"seconds": round(seconds, 1), "duration_s": duration_s, "evaluations": [e.plain() for e in found]}
-    facts.write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    return [page, facts]
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _within(ours: float, low: float, high: float) -> bool:
@@ -230,3 +218,20 @@ def _claims_10(found: Sequence[Evaluation]) -> str:
                 _violated(e.diurnal[s]) if s == "niyama" else "",
             )
     return text
+
+
+def _evaluated(options: Options) -> tuple[list[Evaluation], float, float]:
+    found = evaluate_all(options.cells, options.data, options.seconds, options.processes, print)
+    return *found, options.seconds
+
+
+STUDY: Study[QosRun, Evaluation] = Study(
+    name="niyama",
+    about="Repeats Niyama's evaluation (Table 3, Fig. 7b, 9 and 10). It takes about 20 minutes of one core with runs "
+    "of two hours; those of Fig. 10 always take 4. At most one process per source of lengths is used. Without --data, "
+    "only synthetic lengths are used.",
+    takes=("out", "seconds", "processes", "cells", "data"),
+    defaults=Options(seconds=7200.0, cells=Path("out/niyama-cells")),
+    values=lambda rows, options, found: page_of(*_evaluated(options)),
+    also=lambda rows, options, found: {"niyama.json": document_of(*_evaluated(options))},
+)

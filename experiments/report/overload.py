@@ -2,17 +2,18 @@
 SLOs, and what wrong predictions cost."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from experiments.pages.template import records
 from experiments.report.comparison import HEADER, PLUGIN, rows_of
 from experiments.report.markdown import ESG, VARIANTS, name_of, page
 from experiments.report.results import CellResults, Value
 from hmas.laws.scoring import jain_index
-from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import HMAS
+from hmas_lab.sim.sources import WorkloadSpec
+from hmas_lab.sim.systems import HMAS
 
 GOALS = {2.0: 0.93}  # share of the upper bound that the default should reach, by load
 GOAL = 0.95  # at every other load
@@ -37,10 +38,7 @@ def overload(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         facts=facts,
         inside=sum(_best(row["systems"], "goodput", but={HMAS, ESG}) == PLUGIN for row in measured),
         overview=[_overview(results, row) for row in rows],
-        shortfall=_shortfall(results),
-        behind=_behind(results, rows),
         goals=" and ".join(f"{goal_at(load):g} at {load:g} λ*" for load in results.experiment.loads),
-        **BY_SETTING,
     )
     return text, {"overload": facts}
 
@@ -51,16 +49,34 @@ def goal_at(load: float) -> float:
 
 def robustness(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Returns the page about goodput under errors of the predicted length, and its entry of summary.json."""
-    summary = {}
+    summary, rows, rates = {}, [], {}
     for spec, load in results.settings():
         goodput = {s: results.get(spec, load, s, "score", "goodput_rate") for s in results.experiment.systems}
         summary[f"{spec.name} {load:g}"] = {s: round(v.mean, 4) for s, v in goodput.items() if v.count}
-    return page("robustness.md.j2", results, **BY_SETTING), {"robustness": summary}
+        rates[f"{spec.name} {load:g} λ*"] = goodput
+        violations = records(*_violations(results, spec, load, "tenants")) if len(spec.tenants) > 1 else []
+        table = records(HEADER, rows_of(results, spec, load))
+        rows.append({"workload": spec.name, "load": load, "table": table, "violations": violations})
+    (out / "robustness.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    systems = results.experiment.systems
+    text = page(
+        "robustness.md.j2",
+        results,
+        settings=list(rates),
+        ahead=sum(_least_of_ours(each) >= each.get("niyama", NOTHING).mean for each in rates.values()),
+        overview=[(name_of(s), *(each[s].text() for each in rates.values())) for s in systems],
+    )
+    return text, {"robustness": summary}
+
+
+def _least_of_ours(rates: Mapping[str, Value]) -> float:
+    return min(rate.mean for system, rate in rates.items() if system.startswith(HMAS))
 
 
 def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any]:
     """Returns the entry of `overload.json` for one workload and load. `goodput` and `esg` are those of the default;
-    `best` names the system of the highest goodput, variants of the default left out; `systems` holds all."""
+    `best` names the system of the highest goodput, variants of the default left out; `systems` holds all. `table`,
+    `shortfall`, `ahead` and `violations` are as people read them, with the spread over the seeds."""
     systems = {
         s: {
             "goodput": results.get(spec, load, s, "score", "goodput").mean,
@@ -70,18 +86,24 @@ def _row(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, Any
         }
         for s in results.experiment.systems
     }
-    ours = systems[HMAS]
+    ours, best = systems[HMAS], _best(systems, "goodput", but=VARIANTS)
+    grouped = GROUPS if load == max(results.experiment.loads) else ()
     return {
         "workload": spec.name,
         "load": load,
         "seeds": results.get(spec, load, HMAS, "score", "goodput").count,
         "default": HMAS,
-        "best": (best := _best(systems, "goodput", but=VARIANTS)),
+        "best": best,
         "level": best in ("", HMAS) or _is_level(results.lead(spec, load, best, HMAS, "score", "goodput_rate")),
         "share_of_bound": ours["share_of_bound"],
         "goodput": ours["goodput"],
         "esg": ours["esg"],
         "systems": systems,
+        "bound": results.bound(spec, load).text(),
+        "table": records(HEADER, rows_of(results, spec, load)),
+        "shortfall": _shortfall(results, spec, load),
+        "ahead": _ahead(results, spec, load, {"goodput": best, "ESG": _best(systems, "esg")}),
+        "violations": {group: records(*_violations(results, spec, load, group)) for group in grouped},
     }
 
 
@@ -90,36 +112,34 @@ def _is_level(lead: Value) -> bool:
     return lead.count > 1 and lead.mean <= lead.spread
 
 
-def _shortfall(results: CellResults) -> list[tuple[str, ...]]:
-    """Returns table rows for the settings in which the default stays below its goal, with the share of the missed
-    requests that lie in the longest three deciles."""
-    rows: list[tuple[str, ...]] = []
-    for spec, load in results.settings():
-        share = results.share_of_bound(spec, load, HMAS)
-        if share.mean >= goal_at(load) or not share.count:
-            continue
-        missed: dict[str, int] = {}
-        for run in results.runs(spec, load, HMAS):
-            for decile, (offered, ok) in run["deciles"].items():
-                missed[decile] = missed.get(decile, 0) + offered - ok
-        longest = sum(missed.get(str(n), 0) for n in (7, 8, 9)) / max(1, sum(missed.values()))
-        tpot = results.get(spec, load, HMAS, "score", "tpot_compliance").text()
-        rows.append((f"{spec.name} {load:g} λ*", share.text(), f"{longest:.0%}", tpot))
-    return rows
+def _shortfall(results: CellResults, spec: WorkloadSpec, load: float) -> dict[str, str] | None:
+    """Returns what is known of the default where it stays below its goal: among others the share of the missed requests
+    that lie in the longest three deciles. None where it does not."""
+    share = results.share_of_bound(spec, load, HMAS)
+    if share.mean >= goal_at(load) or not share.count:
+        return None
+    missed: dict[str, int] = {}
+    for run in results.runs(spec, load, HMAS):
+        for decile, (offered, ok) in run["deciles"].items():
+            missed[decile] = missed.get(decile, 0) + offered - ok
+    longest = sum(missed.get(str(n), 0) for n in (7, 8, 9)) / max(1, sum(missed.values()))
+    return {
+        "share of bound": share.text(),
+        "of its misses, in the longest three deciles": f"{longest:.0%}",
+        "TPOT compliance": results.get(spec, load, HMAS, "score", "tpot_compliance").text(),
+    }
 
 
-def _behind(results: CellResults, rows: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Returns table rows for the settings in which another system has more goodput than the default, or more ESG than
-    the ESG profile, and by what factor."""
-    found: list[tuple[str, ...]] = []
-    for (spec, load), row in zip(results.settings(), rows, strict=True):
-        aims = (("goodput", HMAS, "goodput_rate", row["best"]), ("ESG", ESG, "esg_rate", _best(row["systems"], "esg")))
-        for aim, ours, column, best in aims:
-            if best and best != ours:
-                ahead = results.ratio(spec, load, best, ours, "score", column)
-                level = _is_level(results.lead(spec, load, best, ours, "score", column))
-                told = f"{ahead.text()}×" + (", level" if level else "")
-                found.append((f"{spec.name} {load:g} λ*", aim, name_of(best), told))
+def _ahead(results: CellResults, spec: WorkloadSpec, load: float, best: Mapping[str, str]) -> list[dict[str, str]]:
+    """Returns by what factor another system, the `best` by its aim, has more goodput than the default, or more ESG than
+    the ESG profile."""
+    found = []
+    for aim, ours, column in (("goodput", HMAS, "goodput_rate"), ("ESG", ESG, "esg_rate")):
+        if best[aim] and best[aim] != ours:
+            ahead = results.ratio(spec, load, best[aim], ours, "score", column)
+            level = _is_level(results.lead(spec, load, best[aim], ours, "score", column))
+            told = f"{ahead.text()}×" + (", level" if level else "")
+            found.append({"in": aim, "system": name_of(best[aim]), "ahead": told})
     return found
 
 
@@ -170,13 +190,12 @@ def _violations(
     return [GROUPS[group], *map(name_of, systems)], rows
 
 
-BY_SETTING = {"HEADER": HEADER, "GROUPS": GROUPS, "rows_of": rows_of, "violations": _violations}
-
-
 def _plain(value: Any) -> Any:
     """Returns the value with numbers rounded, and None for those that were not measured."""
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     if isinstance(value, float):
         return round(value, 4) if isfinite(value) else None
     return value

@@ -1,5 +1,5 @@
-"""Makes the pages of Figures 5 to 10 of H-MAS. The paper prints no values there, so each page checks the direction of
-the paper's claims against our numbers."""
+"""Makes the pages of Figures 5 and 7 to 9 of H-MAS. The paper prints no values there, so each page checks the direction
+of the paper's claims against our numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +8,8 @@ from typing import Any
 from experiments.report.figures import bars, lines
 from experiments.report.markdown import exceeds, name_of, page, verdict
 from experiments.report.results import CellResults
-from hmas.sim.analysis import SERIES_S
-from hmas.sim.sources import WorkloadSpec
+from hmas_lab.sim.analysis import SERIES_S
+from hmas_lab.sim.sources import WorkloadSpec
 
 Series = dict[str, tuple[Sequence[float], Sequence[float]]]
 METRICS = (
@@ -81,31 +81,6 @@ def figure5(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         claims += _ours_is_best(results, spec, top, column, f"H-MAS has the highest {title} at {top:g} λ*")
     header = ("load (λ*)", "system", *(title for title, _ in METRICS))
     return _page(results, f"## `{results.experiment.profile}`", "scaling", picture, claims, header, rows)
-
-
-def figure6(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the page of Figure 6: run durations of 300, 600 and 1200 s."""
-    load = results.experiment.loads[0]
-    rows, claims = [], ""
-    groups: dict[str, dict[str, float]] = {}
-    for spec in results.experiment.workloads:
-        for s in results.experiment.systems:
-            ok, rate = (results.get(spec, load, s, "score", c) for c in ("goodput", "goodput_rate"))
-            rows.append((f"{spec.duration_s:g}", name_of(s), rate.text(), ok.text(2)))
-            groups.setdefault(f"{spec.duration_s:g} s", {})[name_of(s)] = ok.mean
-        claim = f"{spec.duration_s:g} s: H-MAS has the highest effective goodput"
-        claims += _ours_is_best(results, spec, load, "goodput", claim)
-    specs = results.experiment.workloads
-    if len(specs) > 1:
-        for system, falls in (("vllm", True), ("hmas", False)):
-            a, b = (results.get(x, load, system, "score", "goodput").mean for x in (specs[0], specs[-1]))
-            change = b / a - 1.0 if a else float("nan")
-            holds = exceeds(-0.1, change) if falls else exceeds(change, -0.1)
-            claim = "vLLM degrades as the run extends (paper: by 15-25 %)" if falls else "H-MAS stays stable"
-            claims += verdict(claim, holds, f"{change:+.1%} from {specs[0].duration_s:g} to {specs[-1].duration_s:g} s")
-    picture = bars(out / "figures" / "figure6.svg", groups, "ok requests/s")
-    header = ("seconds", "system", "goodput rate", "effective goodput /s")
-    return _page(results, f"# Figure 6: run duration at {load:g} λ*", "durations", picture, claims, header, rows)
 
 
 def figure7(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
@@ -188,24 +163,6 @@ def figure9(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     )
     return _page(
         results, f"# Figure 9: ESG by component at {load:g} λ*", "ESG", picture, claims, header, rows, introduction
-    )
-
-
-def figure10(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the page of Figure 10: the ESG rate over runs of 300, 600 and 1200 s."""
-    load = results.experiment.loads[0]
-    panels = {f"{s.duration_s:g} s": _over_time(results, s, load, "esg_rate") for s in results.experiment.workloads}
-    rows, claims = [], ""
-    for spec in results.experiment.workloads:
-        for s in results.experiment.systems:
-            columns = [results.get(spec, load, s, "score", c).text(3) for _, c in METRICS]
-            rows.append((f"{spec.duration_s:g}", name_of(s), *columns))
-        claim = f"{spec.duration_s:g} s: H-MAS runs at the highest ESG rate"
-        claims += _ours_is_best(results, spec, load, "esg_rate", claim)
-    picture = lines(out / "figures" / "figure10.svg", panels, "seconds")
-    header = ("seconds", "system", *(title for title, _ in METRICS))
-    return _page(
-        results, f"# Figure 10: ESG rate by evaluation window at {load:g} λ*", "windows", picture, claims, header, rows
     )
 
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from experiments.report.markdown import exceeds, name_of, page, verdict
+from experiments.report.markdown import counted, exceeds, name_of, page, verdict
 from experiments.report.results import CellResults, Value
-from hmas.sim.systems import PAPER
+from hmas_lab.sim.systems import PAPER
 
 TABLE_1 = {  # scenario -> system -> (mismatch mean, p95, TTFT compliance, normalised goodput)
     "burst": {"vllm": (1.560, 3.588, 0.1924, 0.2557), "hmas": (1.203, 2.767, 0.8176, 0.6831)},
@@ -26,18 +26,6 @@ RULES_2 = (
     1.04,
     0.89,
 )  # the paper's row of a rule-based meta controller, with which H-MAS as published runs here
-TABLE_4 = {  # panel -> system -> (dGP13 %, R32, CV TTFT, ESG P/A, CV ESG, average ESG)
-    "stress": {"vllm": (100.0, 0.00, 1.849, 4.67, 1.304, 819.43), "hmas": (29.4, 0.89, 1.230, 3.73, 0.913, 1158.47)},
-    "semantic": {"vllm": (94.0, 0.07, 2.033, 3.05, 1.304, 878.61), "hmas": (7.1, 0.93, 1.468, 2.26, 0.913, 1261.15)},
-}
-STABILITY = (
-    "goodput_drop_percent",
-    "recovery",
-    "cv_ttft",
-    "esg_peak_to_average",
-    "cv_esg",
-    "esg_average",
-)
 
 
 def _ratio(paper: float, ours: float) -> str:
@@ -46,12 +34,14 @@ def _ratio(paper: float, ours: float) -> str:
 
 def table1(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
     """Returns the page of Table 1: mismatch, TTFT compliance and goodput in the three slices, at each load."""
-    slices, summary = [], {}
+    slices, summary, rows = [], {}, []
     for load in results.experiment.loads:
-        claims, rows, facts = _slices(results, load)
-        slices.append((load, claims, rows))
+        claims, some, facts = _slices(results, load)
+        slices.append((load, claims))
+        rows += [(f"{load:g} λ*", *row) for row in some]
         summary[f"{load:g}"] = facts
-    return page("table1.md.j2", results, slices=slices), {"table1": summary}
+    count = counted("".join(claims for _, claims in slices))
+    return page("table1.md.j2", results, slices=slices, rows=rows, **count), {"table1": summary}
 
 
 METRICS_1 = (
@@ -121,26 +111,3 @@ def _ablation_claims(ours: dict[str, list[Value]]) -> str:
         worst = min(measured, key=lambda v: measured[v])
         text += verdict("Freezing Statera hurts most", worst == "frozen-statera", f"worst: {TABLE_2[worst][0]}")
     return text
-
-
-def table4(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
-    """Returns the page of Table 4: robustness under drift of the arrival rate and of the tasks."""
-    load = results.experiment.loads[0]
-    rows, claims, summary = [], "", {}
-    titles = ("ΔGP₁→₃ %", "R₃/₂", "CV TTFT", "ESG P/A", "CV ESG", "average ESG")
-    for spec in results.experiment.workloads:
-        panel = "A: arrival-rate drift" if spec.kind == "stress" else "B: task drift"
-        for system in ("vllm", "hmas"):
-            for i, (title, column) in enumerate(zip(titles, STABILITY, strict=True)):
-                ours, paper = results.get(spec, load, system, "stability", column), TABLE_4[spec.kind][system][i]
-                rows.append((panel, name_of(system), title, f"{paper:g}", ours.text(2), _ratio(paper, ours.mean)))
-        for i, column in enumerate(STABILITY):
-            a, b = (results.get(spec, load, s, "stability", column).mean for s in ("hmas", "vllm"))
-            lower = i not in (1, 5)
-            claims += verdict(
-                f"{panel}: {titles[i]} better than vLLM's",
-                exceeds(b, a) if lower else exceeds(a, b),
-                f"{a:.2f} against {b:.2f}",
-            )
-        summary[spec.kind] = {c: round(results.get(spec, load, "hmas", "stability", c).mean, 4) for c in STABILITY}
-    return page("table4.md.j2", results, load=load, claims=claims, rows=rows), {"table4": summary}

@@ -1,9 +1,9 @@
 """Writes the page about layouts in pools of more than two engines, and of two kinds of engine."""
 
-import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from experiments import length_bounds
 from experiments.pools import (
@@ -18,16 +18,17 @@ from experiments.pools import (
     SPLIT,
     PoolCase,
     PoolRow,
+    cells,
     cells_of,
+    compute,
+    given,
     rows_of,
 )
-from experiments.report.markdown import verdict
-from experiments.report.regimes import LEVEL, drift_rows
-from experiments.report.template import render
-from experiments.slo_drift import ORACLE, DriftRow, behind
-from hmas.sim.cells import CellStore
+from experiments.regimes import LEVEL
+from experiments.report.markdown import counted, verdict
+from experiments.slo_drift import FILE, ORACLE, DriftRow, behind
+from experiments.study import Finished, Options, Study, code_of_mesh, written
 
-GENERATED = "\n<!-- Written by `python -m experiments pools`; do not edit. -->\n"
 GOAL_BEHIND, GOAL_DRIFT = 1.0, 2.0  # points that the chosen layout may be behind the best static split, or the oracle
 
 
@@ -87,42 +88,31 @@ def comparisons(rows: Iterable[PoolRow]) -> list[PoolComparison]:
     return found
 
 
-def write_page(store: CellStore, seeds: Sequence[int], out: Path) -> list[Path]:
-    """Writes `pools.md` and `pools.json` into `out` from the finished runs, and returns their paths."""
-    rows = rows_of(store, seeds)
-    partly = any(row.seeds < len(seeds) for row in rows)
-    found = comparisons(rows)
-    text = render(
-        Path(__file__).with_name("pools.md.j2"),
-        chunk_tokens=CHUNK_TOKENS,
-        seconds=sorted({case.seconds for case in CASES}),
-        seeds=len(seeds),
-        bounds=length_bounds.told(store.get(cell) for case in CASES for cell in cells_of(case, seeds)),
-        learnt_s=LEARNT_S,
-        late_s=LATE_S,
-        capacities=[(title, rate) for title, rate in _capacities(store).items()],
-        layouts="".join(_layout_verdict(c) for c in found),
-        gains="".join(_gain_verdict(c) for c in found if len(_case(c).kinds) > 1 and _case(c).slowness == 1.0),
-        slow="".join(_slow_verdict(c) for c in found if _case(c).slowness > 1.0),
-        esg="".join(_esg_verdict(c) for c in found if _case(c).slowness == 1.0),
-        drift=_drift_verdict(drift_rows(out)),
-        comparisons=[_comparison(c) for c in found],
-        missing=sum(store.get(cell) is None for case in CASES for cell in cells_of(case, seeds)),
-        rows=[_cells(row) + ((str(row.seeds),) if partly else ()) for row in rows],
-        partly=partly,
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "pools.md", out / "pools.json"]
-    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return paths
+def page_of(rows: Sequence[PoolRow], options: Options, found: Finished) -> dict[str, Any]:
+    partly = any(row.seeds < options.seeds for row in rows)
+    compared = comparisons(rows)
+    runs = [found.get(cell) for case in CASES for cell in cells_of(case, options.numbers)]
+    told = {
+        "layouts": "".join(_layout_verdict(c) for c in compared),
+        "gains": "".join(_gain_verdict(c) for c in compared if len(_case(c).kinds) > 1 and _case(c).slowness == 1.0),
+        "slow": "".join(_slow_verdict(c) for c in compared if _case(c).slowness > 1.0),
+        "esg": "".join(_esg_verdict(c) for c in compared if _case(c).slowness == 1.0),
+        "drift": _drift_verdict(written(DriftRow, options.out / FILE)),
+    }
+    return {
+        "chunk_tokens": CHUNK_TOKENS, "seconds": sorted({case.seconds for case in CASES}), "seeds": options.seeds,
+        "bounds": length_bounds.told(runs), "learnt_s": LEARNT_S, "late_s": LATE_S,
+        "capacities": list(_capacities(found).items()),
+        **told, **counted("".join(told.values())),
+        "comparisons": [_comparison(c) for c in compared], "missing": runs.count(None), "partly": partly,
+    }  # fmt: skip
 
 
 def _case(c: PoolComparison) -> PoolCase:
     return next(case for case in CASES if case.name == c.chosen.pool)
 
 
-def _capacities(store: CellStore) -> dict[str, str]:
+def _capacities(store: Finished) -> dict[str, str]:
     def told(case: PoolCase) -> str:
         found = store.get(case.capacity)
         return f"{case.times * found['rate_rps']:.2f}" if found else "not measured"
@@ -144,12 +134,12 @@ def _so_far(c: PoolComparison, holds: bool, numbers: str) -> tuple[bool | None, 
 
 def _why_behind(c: PoolComparison) -> str:
     where = (
-        "so the distance is from the time before a layout is chosen"
+        ", so the distance is from the time before a layout is chosen"
         if c.later_behind <= GOAL_BEHIND
-        else f"with what was chosen by then ({c.chosen.layout} in the first seed)"
+        else f". Chosen by then, in the first seed: {c.chosen.layout}"
     )
     after = f"of the requests after the first {LEARNT_S:g} s {c.later_behind:.1f}"
-    told = f"It is {c.behind:.1f} points behind, {after}, {where}."
+    told = f"It is {c.behind:.1f} points behind, {after}{where}."
     if c.late is None:
         return told
     return told + (
@@ -215,13 +205,20 @@ def _comparison(c: PoolComparison) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _cells(row: PoolRow) -> tuple[str, ...]:
-    sd = "" if row.goodput_sd is None else f" ± {row.goodput_sd:.3f}"
-    return (
-        row.pool, _workers(row.workers), f"{row.load:g}", row.system, f"{row.goodput_rate:.3f}{sd}",
-        f"{row.later:.3f}", f"{row.esg:.0f}", f"{row.esg_late:.0f}", f"{row.ttft_p50:.2f}", row.layout,
-    )  # fmt: skip
-
-
 def _workers(number: int) -> str:
     return "one worker" if number == 1 else f"{number} workers"
+
+
+STUDY = Study(
+    name="pools",
+    about="Compares the layout that the controller chooses with static ones in pools of one, three and eight engines, "
+    "behind one worker and behind one an engine, and in pools of two kinds of engine. It takes about forty minutes of "
+    "one core, and tells what `regimes` found of SLOs that drift.",
+    defaults=Options(cells=Path("out/pool-cells")),
+    cells=cells,
+    compute=compute,
+    given=given,
+    code=code_of_mesh,
+    rows=rows_of,
+    values=page_of,
+)

@@ -1,12 +1,12 @@
 """Writes the page about what each part of Statera is worth."""
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.pages.goal import Goal
+from experiments.pages.template import records
 from experiments.regulator import (
     CHUNK_TOKENS,
     DRIFT,
@@ -22,32 +22,21 @@ from experiments.regulator import (
     AblationRow,
     Course,
     RegulatorRow,
-    regime_rows,
+    ablation_rows,
+    all_cells,
+    cells,
+    courses,
+    rows_of,
+    runs_of,
+    searches,
 )
 from experiments.report.figures import lines
-from experiments.report.goal import Goal
-from experiments.report.in_force import in_force_of
-from experiments.report.regimes import put_rows
-from experiments.report.template import percent, render
-from hmas.sim.systems import HMAS, PAPER
+from experiments.report.in_force import HEADER, rows_in_force
+from experiments.study import Finished, Options, Study
+from hmas_lab.sim.systems import HMAS, PAPER
 
+NAMED = 3  # settings in which a goal is missed that its line names
 WITHIN = 1.0  # points by which the full mesh should be behind the best fixed N_run at most
-GENERATED = "\n<!-- Written by `python -m experiments regulator`; do not edit. -->\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegulatorStudy:
-    """What the page is made of. `searches`: the mean goodput rate of each fixed N_run by setting; `found`: the finished
-    runs of our systems; `cpu_s`: processor time of all runs; `missing`: how many are not finished."""
-
-    rows: Sequence[RegulatorRow]
-    courses: Sequence[Course]
-    ablation: Sequence[AblationRow]
-    searches: Mapping[str, Mapping[str, float]]
-    found: Mapping[str, Sequence[dict[str, Any]]]
-    seconds: float
-    cpu_s: float
-    missing: int
 
 
 def goals(rows: Sequence[RegulatorRow], missing: int) -> list[Goal]:
@@ -90,42 +79,42 @@ def goals(rows: Sequence[RegulatorRow], missing: int) -> list[Goal]:
 
 
 def _listed(found: Sequence[str]) -> str:
-    return "; ".join(found) or "none does otherwise"
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return "; ".join(found[:NAMED]) + more or "none does otherwise"
 
 
-def write_page(study: RegulatorStudy, out: Path) -> list[Path]:
-    """Writes `regulator.md`, `regulator.json`, its rows of `regimes.json` and the pictures into `out`, and returns the
-    paths but those of the pictures."""
-    rows, seconds = study.rows, study.seconds
+def page_of(rows: Sequence[RegulatorRow], options: Options, found: Finished) -> dict[str, Any]:
+    """Draws the pictures, and returns what the template needs."""
+    seconds = options.seconds
     notable = [row for row in rows if abs(row.behind_full.mean) >= WITHIN / 100.0]
     seeds = sorted({len(row.by_seed) for row in rows})
-    text = render(
-        Path(__file__).with_name("regulator.md.j2"),
-        seconds=seconds,
-        seeds=seeds,
-        chunk_tokens=CHUNK_TOKENS,
-        missing=study.missing,
-        goals=[goal.line for goal in goals(rows, study.missing)],
-        within=WITHIN,
-        searched=FIXED,
-        searches=[
-            (setting, *(f"{means[system]:.3f}" for system in FIXED)) for setting, means in study.searches.items()
-        ],
-        ablation=[_ablated(row) for row in study.ablation],
-        in_force=in_force_of(study.found) if study.found else "",
-        cpu_h=study.cpu_s / 3600.0,
-        untimed=[_told(row) for row in notable if row.system == UNTIMED],
-        moved=[_told(row) for row in notable if row.system == MOVED],
-        longer={regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
-        parts=[(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
-        pictures=_pictures(study.courses, out),
-        rows=[_cells(row) + ((str(len(row.by_seed)),) if len(seeds) > 1 else ()) for row in rows],
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    paths = [out / "regulator.md", out / "regulator.json"]
-    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    paths[1].write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
-    return [*paths, put_rows(regime_rows(rows), out)]
+    runs = [found.get(cell) for cell in dict.fromkeys(cell for batch in cells(options, found) for cell in batch)]
+    missing = runs.count(None)
+    judged = goals(rows, missing)
+    return {
+        "seconds": seconds, "seeds": seeds, "chunk_tokens": CHUNK_TOKENS, "missing": missing,
+        "goals": [goal.line for goal in judged], "met": sum(goal.met is True for goal in judged), "within": WITHIN,
+        "cpu_h": sum(run["cpu_s"] for run in runs if run) / 3600.0,
+        "untimed": [_told(row) for row in notable if row.system == UNTIMED],
+        "moved": [_told(row) for row in notable if row.system == MOVED],
+        "longer": {regime.name: regime.least_s for regime in REGIMES if regime.least_s > seconds},
+        "parts": [(part, *_counts([r for r in rows if r.system == part])) for part in (FROZEN, *PARTS, *OTHERS)],
+        "pictures": _pictures(courses(options, found), options.out),
+    }  # fmt: skip
+
+
+def parts_of(options: Options, found: Finished) -> dict[str, Any]:
+    """Returns `regulator-parts.json`: the searches, Table 2 where its parts act, and what was in force in our runs."""
+    fixed = [
+        (setting, *(f"{means[system]:.3f}" for system in FIXED))
+        for setting, means in searches(found, options.data).items()
+    ]
+    columns = ("regime", "workload", "load", "system", "goodput rate", "costs")
+    return {
+        "ablation": records(columns, map(_ablated, ablation_rows(options, found))),
+        "searches": records(("setting", *FIXED), fixed),
+        "in_force": records(HEADER, rows_in_force(runs_of(found, all_cells(options)))),
+    }
 
 
 def _surely_ahead(row: RegulatorRow) -> bool:
@@ -178,10 +167,13 @@ def _ablated(row: AblationRow) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _cells(row: RegulatorRow) -> tuple[str, ...]:
-    behind = f"{-100 * row.behind_full.mean:+.1f} ± {100 * row.behind_full.half:.1f}"
-    return (
-        row.regime, row.workload, "all" if row.kv_blocks is None else str(row.kv_blocks), f"{row.load:g}", row.system,
-        f"{row.goodput_rate:.3f}", "" if row.system == HMAS else behind, f"{row.esg:.0f}",
-        f"{row.ttft_p50:.2f}", f"{row.preemptions:.0f}", "" if row.outgrown is None else percent(row.outgrown),
-    )  # fmt: skip
+STUDY = Study(
+    name="regulator",
+    about="Measures what each part of Statera is worth where memory, time per token or compute is short.",
+    takes=("out", "seeds", "seconds", "processes", "cells", "data", "pages_only"),
+    defaults=Options(seconds=120.0),
+    cells=cells,
+    rows=rows_of,
+    values=page_of,
+    also=lambda rows, options, found: {"regulator-parts.json": parts_of(options, found)},
+)

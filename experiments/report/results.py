@@ -7,9 +7,10 @@ from typing import Any
 
 from experiments.execute import cells_of
 from experiments.length_bounds import of_cell
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.experiment import Experiment
-from hmas.sim.sources import WorkloadSpec
+from experiments.study import Finished
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.experiment import Experiment
+from hmas_lab.sim.sources import WorkloadSpec
 
 Row = dict[str, Any]
 
@@ -40,7 +41,7 @@ class CellResults:
     """The stored results of one experiment. `missing` lists the cells that have none; `cpu_s` holds the CPU seconds of
     each cell by its key."""
 
-    def __init__(self, experiment: Experiment, store: CellStore) -> None:
+    def __init__(self, experiment: Experiment, store: Finished) -> None:
         self.experiment = experiment
         self._runs: dict[tuple[str, float, float, str], list[Row]] = {}
         self._capacities: dict[tuple[str, float], Row] = {}

@@ -1,60 +1,63 @@
 """Writes the page about routing by prefix: routers side by side, several gateways, and several workers."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 from experiments.length_bounds import told
-from experiments.report.goal import Goal
-from experiments.report.template import percent, render
+from experiments.pages.goal import Goal
+from experiments.pages.template import percent
 from experiments.routing import many
+from experiments.routing.grid import (
+    BASELINE,
+    LOADS,
+    PRECISION,
+    SECONDS,
+    TARGET,
+    Plan,
+    by_seed,
+    cells,
+    compute,
+    digest,
+    given,
+    mean_of,
+    rates_of,
+)
 from experiments.routing.measure import AFTER_S, ENGINES, POOLED, PROFILE, PROFILES
-from experiments.routing.plan import BASELINE, LOADS, PRECISION, SECONDS, TARGET, Plan, by_seed, mean_of
 from experiments.routing.rules import EXACT, HMAS, LEAST_BACKLOG
 from experiments.routing.workloads import GAP_MEDIAN_S, KINDS, LOOPS, MOONCAKE, SLO, SLOS
-from hmas.sim.cells import CellStore
+from experiments.study import Finished, Options, Study
 
-GENERATED = "\n<!-- Written by `python -m experiments routing`; do not edit. -->\n"
 APART = 3.0  # points between the best and the worst router, from which on a load tells routers apart
 Figures = dict[str, float]
 
 
-def write_page(store: CellStore, plan: Plan, rates: dict[str, float], page: Path, missing: int) -> list[Path]:
-    """Writes `routing.md` and `routing.json` beside it from the finished runs, and returns their paths. `rates` has
-    λ*_job of the workloads for which it was found."""
-    found = routers(store, plan, rates)
-    scaled = gateways(store, plan, rates)
-    shapes = shapes_of(store, plan)
-    text = render(
-        Path(__file__).with_name("routing.md.j2"),
-        engines=ENGINES, profile=PROFILE, profiles=PROFILES, gap=f"{GAP_MEDIAN_S:g}", slo=SLO, slos=SLOS,
-        target=percent(TARGET), precision=percent(PRECISION), baseline=BASELINE,
-        seeds=plan.seeds, more_seeds=len(plan.seeds_of(LOOPS)), seconds=plan.seconds, factors=SECONDS,
-        missing=missing, after=f"{AFTER_S:g}", many=many,
-        rates={kind: f"{rate:.3g}" for kind, rate in rates.items()},
-        bounds=told(store.get(cell) for cell in plan.cells(rates)),
-        goals=[goal.line for goal in goals(found, scaled, shapes)],
-        tables=[(kind, load, table_of(found, kind, load)) for kind in KINDS for load in LOADS if (kind, load) in found],
-        scaled=[
-            (kind, name, *(percent(f[x]) for x in ("hit", "job_goodput")), f"{1000 * f['ttft_p90_s']:.0f} ms")
-            for (kind, name), f in scaled.items()
-        ],
-        shapes=[
-            (kind, f"{load:g}", f"{workers} × {number}" + (", stale" if stale else ""), percent(f["goodput"]),
-             points(f["goodput"], shapes.get((kind, load, 1, 1, False))), f"{f['busy_ratio']:.2f}")
-            for (kind, load, workers, number, stale), f in shapes.items()
-        ],
-    )  # fmt: skip
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    facts = page.with_suffix(".json")
-    facts.write_text(json.dumps(rows(found, scaled, shapes), indent=1) + "\n", encoding="utf-8")
-    return [page, facts]
+def page_of(options: Options, store: Finished) -> dict[str, object]:
+    plan = Plan(options.seeds, options.seconds)
+    rates = rates_of(store, plan)
+    found, scaled, shapes = routers(store, plan, rates), gateways(store, plan, rates), shapes_of(store, plan)
+    every = [store.get(cell) for cell in plan.every(rates)]
+    judged = goals(found, scaled, shapes)
+    return {
+        "engines": ENGINES, "profile": PROFILE, "profiles": PROFILES, "gap": f"{GAP_MEDIAN_S:g}", "slo": SLO,
+        "slos": SLOS, "target": percent(TARGET), "precision": percent(PRECISION), "baseline": BASELINE,
+        "seeds": plan.seeds, "more_seeds": len(plan.seeds_of(LOOPS)), "seconds": plan.seconds, "factors": SECONDS,
+        "missing": every.count(None), "after": f"{AFTER_S:g}", "many": many,
+        "rates": {kind: f"{rate:.3g}" for kind, rate in rates.items()}, "bounds": told(every),
+        "goals": [goal.line for goal in judged], "met": sum(goal.met is True for goal in judged),
+        "overview": [_overview(found, k, load) for k in KINDS for load in LOADS if (k, load) in found],
+    }  # fmt: skip
 
 
-def routers(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, float], dict[str, Figures]]:
+def rows_of(options: Options, store: Finished) -> Sequence[dict[str, object]]:
+    plan = Plan(options.seeds, options.seconds)
+    rates = rates_of(store, plan)
+    return rows(routers(store, plan, rates), gateways(store, plan, rates), shapes_of(store, plan))
+
+
+def routers(store: Finished, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, float], dict[str, Figures]]:
     """Returns the means over the seeds, with `spread`: the standard deviation over the seeds of the distance of a
     router's jobs on time from ours."""
     found: dict[tuple[str, float], dict[str, Figures]] = {}
@@ -75,7 +78,7 @@ def routers(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple
     return found
 
 
-def gateways(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, str], Figures]:
+def gateways(store: Finished, plan: Plan, rates: dict[str, float]) -> dict[tuple[str, str], Figures]:
     found = {}
     for (name, cell), some in by_seed(plan.gateways(rates)):
         figures = mean_of(store, some)
@@ -87,7 +90,7 @@ def gateways(store: CellStore, plan: Plan, rates: dict[str, float]) -> dict[tupl
 Shapes = dict[tuple[str, float, int, int, bool], Figures]
 
 
-def shapes_of(store: CellStore, plan: Plan) -> Shapes:
+def shapes_of(store: Finished, plan: Plan) -> Shapes:
     found = {}
     every = [(None, cell) for cell in many.cells(range(1, plan.seeds + 1), plan.seconds)]
     for (_, cell), some in by_seed(every):
@@ -97,29 +100,27 @@ def shapes_of(store: CellStore, plan: Plan) -> Shapes:
     return dict(sorted(found.items()))
 
 
-def table_of(found: dict[tuple[str, float], dict[str, Figures]], kind: str, load: float) -> list[tuple[str, ...]]:
+def _overview(found: dict[tuple[str, float], dict[str, Figures]], kind: str, load: float) -> tuple[str, ...]:
+    """Returns a table row: what our choice reached in a setting, and the best other router."""
     some = found[kind, load]
-    exact, pooled, base = (some.get(name) for name in (EXACT, POOLED, BASELINE))
-    lines = []
-    for system, figures in some.items():
-        hit = figures["hit"]
-        line = [system, percent(hit), share(hit, exact, "hit"), share(hit, pooled, "hit")]
-        if system == POOLED:
-            line += ["-"] * 5
-        else:
-            line += [percent(figures["job_goodput"]), f"{1000 * figures['ttft_p50_s']:.0f} ms"]
-            line += [f"{1000 * figures['ttft_p90_s']:.0f} ms", share(figures["ttft_p90_s"], base, "ttft_p90_s")]
-            line.append(f"{figures['busy_ratio']:.2f}")
-        lines.append((*line, f"{figures['seeds']:.0f}"))
-    return lines
+    setting = f"{kind}, {load:g} λ*_job"
+    if HMAS not in some:
+        return (setting, *["not measured"] * 7)
+    ours, others = some[HMAS], _others(some)
+    best = max(others, key=others.__getitem__, default="")
+    its = percent(others[best]) if best else "-"
+    waits = f"{1000 * ours['ttft_p90_s']:.0f} ms", share(ours["ttft_p90_s"], some.get(BASELINE), "ttft_p90_s")
+    hits = percent(ours["hit"]), share(ours["hit"], some.get(EXACT), "hit")
+    return (setting, percent(ours["job_goodput"]), best, its, *waits, *hits)
+
+
+def _others(systems: dict[str, Figures]) -> dict[str, float]:
+    """Returns the jobs on time of the other routers, those left out that know more than one can."""
+    return {s: f["job_goodput"] for s, f in systems.items() if s not in (HMAS, EXACT, POOLED)}
 
 
 def share(value: float, other: Figures | None, name: str) -> str:
     return f"{value / other[name]:.3f}" if other is not None and other[name] > 0.0 else "-"
-
-
-def points(value: float, other: Figures | None) -> str:
-    return "-" if other is None else f"{100 * (value - other['goodput']):+.1f}"
 
 
 def goals(
@@ -165,7 +166,7 @@ def goals(
 def _against_the_best(systems: dict[str, Figures], kind: str, load: float) -> Goal:
     """Returns the goal against the best other router, and whether routers differ enough there to tell."""
     words = f"{kind} at {load:g} λ*_job: jobs on time at most 0.5 points behind the best other router"
-    others = {s: f["job_goodput"] for s, f in systems.items() if s not in (HMAS, EXACT, POOLED)}
+    others = _others(systems)
     if HMAS not in systems or len(others) < 2:
         return Goal(words, "", None)
     best, worst = max(others, key=others.__getitem__), min(others.values())
@@ -195,6 +196,7 @@ def rows(
     """Returns all figures as rows. `share_of_bound` and `wasted` are not measured here."""
     told = [
         _row("routing", kind, load, system, figures, figures.get("job_goodput"))
+        | {"ttft_p50_s": _rounded(figures.get("ttft_p50_s"))}
         for (kind, load), some in found.items()
         for system, figures in some.items()
     ]
@@ -222,3 +224,18 @@ def _row(
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+STUDY: Study[Any, dict[str, object]] = Study(
+    name="routing",
+    about="Compares routers by prefix, several gateways with one, and several workers with one central queue (--only "
+    "routers, gateways, many: these parts alone). It needs --data with agentic/ and traces/.",
+    takes=("out", "seeds", "seconds", "processes", "cells", "data", "only", "pages_only"),
+    defaults=Options(seeds=3, seconds=40.0, cells=Path("out/routing-cells")),
+    cells=cells,
+    compute=compute,
+    given=given,
+    code=digest,
+    rows=rows_of,
+    values=lambda rows, options, found: page_of(options, found),
+)

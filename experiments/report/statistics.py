@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from experiments.report.template import render
+from experiments.pages.template import render
 from hmas_loadgen.traces.reading import read_trace
 from hmas_loadgen.traces.statistics import TraceStatistics, statistics
 from hmas_loadgen.workloads.published import published_trace

@@ -5,17 +5,17 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from experiments.report.comparison import write_rows
 from experiments.report.markdown import page
 from experiments.report.results import CellResults, Value
-from hmas.sim.sources import WorkloadSpec
-from hmas.sim.systems import FIXED_PREFIX, HMAS, PAPER
+from hmas_lab.sim.sources import WorkloadSpec
+from hmas_lab.sim.systems import FIXED_PREFIX, HMAS, PAPER
 
 PAYS = 0.005  # smallest difference in goodput rate that counts; less is noise
 SELECTORS = {
     HMAS: "rules (default)",
     PAPER: "rules as published",
     "meta-scripted-llm": "asked, by a script instead of a language model",
-    "meta-bandit": "contextual bandit",
 }
 Scores = dict[str, Value]
 Setting = tuple[WorkloadSpec, float]
@@ -37,8 +37,9 @@ def topologies(results: CellResults, out: Path) -> tuple[str, dict[str, Any]]:
         overview=_overview(results, measured),
         names=[_name(s) for s in measured],
         selectors=_selectors(measured),
-        rankings={s: _ranking(results, s, scores) for s, scores in measured.items()},
     )
+    rankings = {where: _ranking(results, where, scores) for where, scores in measured.items()}
+    write_rows(out / "topologies.json", ("system", "goodput rate", "share of bound", "ESG/s", "TTFT p95 s"), rankings)
     return text, {"topologies": {_name(s): _facts(scores) for s, scores in measured.items()}}
 
 

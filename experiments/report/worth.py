@@ -2,14 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import hmas.sim.times
 from experiments import length_bounds
-from experiments.report.carried import merged, present_commit, told
-from experiments.report.template import percent, render
+from experiments.pages.carried import merged, present_commit, told
+from experiments.pages.paired import Paired, paired
+from experiments.pages.template import percent
+from experiments.study import Finished, Options, Study
 from experiments.worth import (
     COGNITION,
     GOAL_CLOSED,
@@ -17,72 +20,66 @@ from experiments.worth import (
     Closing,
     CognitionRow,
     MaskedRow,
-    Paired,
+    batches_of_worth,
     by_setting,
     cells_of_worth,
     closings,
     knowledge,
     masking,
-    paired,
     plain,
     rows_of,
 )
 from hmas.engine.core.profile import builtin_profile
 from hmas.perception.backends.model import ModelBackend
 from hmas.prediction.models.catboost_model import CatBoostCostModel
-from hmas.sim.cells import Cell, CellStore
-from hmas.sim.experiment import Experiment
-from hmas.sim.sources import build
-from hmas.sim.systems import HMAS, read_by
 from hmas.worker.agent.config import TagWaitConfig
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.experiment import Experiment, load_experiment
+from hmas_lab.sim.sources import build
+from hmas_lab.sim.systems import HMAS, read_by
 
 GOAL_MASKED, OVERLOAD = 0.99, 1.1  # in λ*
-GENERATED = "\n<!-- Written by `python -m experiments worth`; do not edit. -->\n"
+FILE, LATE = Path(__file__).parents[1] / "worth.yaml", "masking.json"
 
 
-def write_page(experiment: Experiment, store: CellStore, out: Path) -> list[Path]:
-    """Writes `worth.md`, `worth.json` and `masking.json` into `out` from the finished runs, and returns their paths.
-    What lies there of settings whose runs are not all finished stands with its commit."""
-    out.mkdir(parents=True, exist_ok=True)
-    paths, now = [out / name for name in ("worth.md", "worth.json", "masking.json")], present_commit()
-    found, missing, cpu_s = rows_of(experiment, store, now)
-    found = [row for row in found if len(row.by_seed) == len(experiment.seeds)]
-    late = merged(masking(found), paths[2], _masked_row, lambda row: (row.workload, row.load))
-    rows = merged([row for row in found if row.cognition in COGNITION], paths[1], _cognition_row, _place)
-    carried = told(rows, now)
-    missing = [] if carried else missing
-    closed = closings(rows)
+def experiment_of(options: Options) -> Experiment:
+    """Returns the experiment with the data, the seeds and the lengths that there are to be."""
+    experiment = load_experiment(FILE).within(options.data)
+    short = tuple(replace(w, duration_s=min(w.duration_s, options.seconds)) for w in experiment.workloads)
+    return replace(experiment, workloads=short, seeds=tuple(options.numbers))
+
+
+def found_of(options: Options, store: Finished) -> tuple[list[CognitionRow], list[MaskedRow]]:
+    """Returns the rows of both files: those of settings that are finished, and the others of the page before, each with
+    the commit whose code computed them."""
+    experiment = experiment_of(options)
+    found = [r for r in rows_of(experiment, store, present_commit())[0] if len(r.by_seed) == len(experiment.seeds)]
+    known = [row for row in found if row.cognition in COGNITION]
+    late = merged(masking(found), options.out / LATE, _masked_row, lambda row: (row.workload, row.load))
+    return merged(known, options.out / "worth.json", _cognition_row, _place), late
+
+
+def page_of(rows: Sequence[CognitionRow], options: Options, store: Finished) -> dict[str, object]:
+    experiment, (_, late) = experiment_of(options), found_of(options, store)
+    _, missing, cpu_s = rows_of(experiment, store, "")
+    carried, closed = told(rows, present_commit()), closings(rows)
 
     def mark(named: dict[str, CognitionRow]) -> tuple[str, ...]:
         return (", ".join(sorted({row.commit for row in named.values()})),) if carried else ()
 
-    text = render(
-        Path(__file__).with_name("worth.md.j2"),
-        experiment=experiment,
-        seconds=sorted({spec.duration_s for spec in experiment.workloads}),
-        capacities=_capacities(experiment, store),
-        known=_known(experiment, store),
-        bounds=length_bounds.told(length_bounds.of_cell(store.get(cell)) for cell in cells_of_worth(experiment)),
-        NAMES=tuple(COGNITION),
-        settings=[(*_setting(key, named, closed), *mark(named)) for key, named in by_setting(rows).items()],
-        esg=[(*_esg(key, named), *mark(named)) for key, named in by_setting(rows).items()],
-        verdicts=[_verdict(c) for c in closed if c.load == GOAL_LOAD and not c.stated],
-        worthless=_worthless(closed),
-        against_rules=_against_rules(rows),
-        masked=[(*_masked(row), row.commit) if carried else _masked(row) for row in late],
-        MARK=("commit",) if carried else (),
-        patience_ms=round(1000 * TagWaitConfig().patience_s),
-        masked_verdict=_masked_verdict(late),
-        missing=missing,
-        cpu_min=cpu_s / 60.0,
-        carried=carried,
-        times=_times(),
-    )
-    paths[0].write_text(text.rstrip() + "\n" + GENERATED, encoding="utf-8")
-    document = [plain(row) for row in rows]
-    paths[1].write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    paths[2].write_text(json.dumps([plain(row) for row in late], indent=1) + "\n", encoding="utf-8")
-    return paths
+    return {
+        "experiment": experiment, "seconds": sorted({spec.duration_s for spec in experiment.workloads}),
+        "capacities": _capacities(experiment, store), "known": _known(experiment, store),
+        "bounds": length_bounds.told(length_bounds.of_cell(store.get(cell)) for cell in cells_of_worth(experiment)),
+        "NAMES": tuple(COGNITION),
+        "settings": [(*_setting(key, named, closed), *mark(named)) for key, named in by_setting(rows).items()],
+        "verdicts": [_verdict(c) for c in closed if c.load == GOAL_LOAD and not c.stated],
+        "worthless": _worthless(closed), "against_rules": _against_rules(rows),
+        "masked": [(*_masked(row), row.commit) if carried else _masked(row) for row in late],
+        "MARK": ("commit",) if carried else (), "patience_ms": round(1000 * TagWaitConfig().patience_s),
+        "masked_verdict": _masked_verdict(late), "missing": [] if carried else missing, "cpu_min": cpu_s / 60.0,
+        "carried": carried, "times": _times(),
+    }  # fmt: skip
 
 
 def _times() -> str:
@@ -110,7 +107,7 @@ def _place(row: CognitionRow) -> tuple[object, ...]:
     return row.workload, row.load, row.stated, row.cognition
 
 
-def _capacities(experiment: Experiment, store: CellStore) -> list[tuple[str, str]]:
+def _capacities(experiment: Experiment, store: Finished) -> list[tuple[str, str]]:
     """Returns each workload's name with its λ* in requests per second."""
     found = {}
     for spec in experiment.workloads:
@@ -132,7 +129,7 @@ def _run(experiment: Experiment, place: int) -> Cell:
     )
 
 
-def _known(experiment: Experiment, store: CellStore) -> list[tuple[object, ...]]:
+def _known(experiment: Experiment, store: Finished) -> list[tuple[object, ...]]:
     """Returns what perception knew of each workload's prompts at `GOAL_LOAD`, on the first seed."""
     rows: list[tuple[object, ...]] = []
     for place, spec in enumerate(experiment.workloads):
@@ -178,12 +175,6 @@ def points(difference: Paired) -> str:
     return f"{100 * difference.mean:+.1f} ± {100 * difference.half:.1f}"
 
 
-def _esg(key: tuple[str, float, bool], named: dict[str, CognitionRow]) -> tuple[str, ...]:
-    workload, load, stated = key
-    values = (f"{named[name].esg:.0f}" if name in named else "not measured" for name in COGNITION)
-    return workload, f"{load:g}", "stated" if stated else "tagged", *values
-
-
 def _verdict(closing: Closing) -> str:
     what = f"{closing.workload} at {closing.load:g} λ*, SLOs from the tagged type"
     if closing.share is None:
@@ -210,7 +201,7 @@ def _worthless(closed: Sequence[Closing]) -> str:
     if not names:
         return "There is no setting in which perfect knowledge is not ahead of the prior by more than chance."
     count = f"{len(names)} of {len(closed)} settings"
-    return f"Cognition is worth nothing, within what the seeds can tell, in {count}: {'; '.join(names)}."
+    return f"Cognition is worth nothing, within what the seeds can tell, in {count}:\n\n{_items(names)}"
 
 
 def _against_rules(rows: Sequence[CognitionRow]) -> str:
@@ -229,13 +220,17 @@ def _against_rules(rows: Sequence[CognitionRow]) -> str:
     if not both:
         return "What the trained models add to the rules: not measured."
     return (
-        f"Against the rules the trained models gain more than chance in {_listed(ahead, both)}. They lose more than "
-        f"chance in {_listed(behind, both)}."
+        f"Against the rules the trained models gain more than chance in {_listed(ahead, both)}\n\nThey lose more than "
+        f"chance in {_listed(behind, both)}"
     )
 
 
 def _listed(places: Sequence[str], total: int) -> str:
-    return f"{len(places)} of {total} settings: {'; '.join(places)}" if places else f"none of {total} settings"
+    return f"{len(places)} of {total} settings:\n\n{_items(places)}" if places else f"none of {total} settings."
+
+
+def _items(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {text}" for text in texts)
 
 
 def _masked(row: MaskedRow) -> tuple[str, ...]:
@@ -277,3 +272,17 @@ def _masked_verdict(late: Sequence[MaskedRow]) -> str:
         f"{percent(fmean(row.waited_masked for row in over))} had their annotation "
         f"by then; {harm}."
     )
+
+
+STUDY: Study[Cell, CognitionRow] = Study(
+    name="worth",
+    about="Measures what cognition is worth to the mesh, and what late annotations cost. Without --data, no traces are "
+    "run. Settings that are not run keep the rows of the page before, with the commit whose code computed them.",
+    takes=("out", "seeds", "seconds", "processes", "cells", "data", "only", "at", "pages_only"),
+    defaults=Options(seconds=1800.0),
+    cells=lambda options, found: batches_of_worth(options.part(experiment_of(options))),
+    rows=lambda options, found: found_of(options, found)[0],
+    plain=plain,
+    values=page_of,
+    also=lambda rows, options, found: {LATE: [plain(row) for row in found_of(options, found)[1]]},
+)

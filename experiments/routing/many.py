@@ -7,12 +7,12 @@ from typing import Any
 
 from experiments.length_bounds import bounds_of
 from hmas.engine.core.profile import builtin_profile
-from hmas.sim.cells import Cell
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.sources import WorkloadSpec, build
-from hmas.sim.stored import cell_key
-from hmas.sim.systems import MESHES, needs_prompts, read_by
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.sources import WorkloadSpec, build
+from hmas_lab.sim.stored import cell_key
+from hmas_lab.sim.systems import MESHES, needs_prompts, read_by
 
 PROFILE = "tiny-emulated"
 ENGINES = 8

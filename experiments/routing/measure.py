@@ -18,11 +18,11 @@ from hmas.engine.core import EngineCore
 from hmas.engine.core.profile import EngineProfile, builtin_profile
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.sim.faults import Fault, FaultKind
-from hmas.sim.gateway_shell import SimGateway
-from hmas.sim.mesh import MeshSim
+from hmas.sim.processes.gateway_shell import SimGateway
+from hmas.sim.processes.mesh import MeshSim
 from hmas.sim.setup import MeshSetup
-from hmas.sim.stored import cell_key
 from hmas.sim.workload import Journey
+from hmas_lab.sim.stored import cell_key
 
 PROFILES = {MOONCAKE: "qwen3-32b-h100x2"}  # others have no prompts that need so much memory
 PROFILE = "llama3.1-8b-rtx4090x1"

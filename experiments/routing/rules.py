@@ -13,14 +13,16 @@ from hmas.contracts.request import Annotation, Request
 from hmas.engine.core import EngineCore
 from hmas.engine.core.sequence import Sequence as EngineSequence
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.fitness import Cost, Fitness, Held
-from hmas.gateway.agent.workers import WorkerState
+from hmas.gateway.agent.pools.workers import KnownWorker
+from hmas.gateway.agent.routing.prefix_index import Held
+from hmas.gateway.agent.routing.route_chooser import RouteChooser
+from hmas.gateway.agent.routing.route_costs import RouteCosts
 from hmas.sim.workload import OfferedRequest
 
 Cores = Callable[[str], EngineCore]  # the engine of a worker
 
 
-class Rule(Fitness):
+class Rule(RouteChooser):
     """A rule that chooses by `pick`. `cores`: the engines; `offered`: the requests; `session_of`: their sessions."""
 
     def __init__(
@@ -30,16 +32,16 @@ class Rule(Fitness):
         self.cores, self.offered, self.session_of = cores, offered, session_of
 
     def choose(
-        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
-        known: Held | None = None, owner: WorkerState | None = None,
-    ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
+        self, now_s: float, workers: Sequence[KnownWorker], request: Request, annotation: Annotation | None,
+        known: Held | None = None, owner: KnownWorker | None = None,
+    ) -> tuple[KnownWorker, RouteCosts] | None:  # fmt: skip
         chosen = self.pick(workers, request)
-        return chosen, [(0.0, 0, chosen.name, 0.0, 0.0, 0.0, 0)]
+        return chosen, RouteCosts([chosen], [0.0], [0.0], [0.0], [0.0], [0])
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         raise NotImplementedError
 
-    def cached(self, worker: WorkerState, request: Request) -> int:
+    def cached(self, worker: KnownWorker, request: Request) -> int:
         """Returns the tokens of a prompt that the worker's engine has cached at this instant."""
         core, offered = self.cores(worker.name), self.offered[request.id]
         prompt = EngineSequence(offered.engine_request(), 0, 1, request.prompt_tokens)
@@ -54,40 +56,40 @@ class RoundRobinRule(Rule):
         super().__init__(*args)
         self._turns = count()
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         return workers[next(self._turns) % len(workers)]
 
 
 class LeastOutstandingRule(Rule):
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         return min(workers, key=lambda w: (w.requests, w.last_sent))
 
 
 class LeastBacklog(Rule):
     """The choice of the gateway where it knows no prompt (`Routing.choose`)."""
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         return min(workers, key=lambda w: (w.predicted_backlog_s, w.requests, w.last_sent))
 
 
 class SessionHash(Rule):
     """Rendezvous hashing of the session that the client names."""
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         return min(workers, key=lambda w: _score(self.session(request), w.name))
 
 
 class BoundedRendezvous(Rule):
     """The same with bounded loads: a worker with more than 1.25 of the mean is passed over (Mirrokni et al. 2018)."""
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         bound = 1.25 * (sum(w.requests for w in workers) + 1) / len(workers)
         ranked = sorted(workers, key=lambda w: _score(self.session(request), w.name))
         return next((w for w in ranked if w.requests < bound), ranked[0])
 
 
 class PrefixOnly(Rule):
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         return min(workers, key=lambda w: (-self.cached(w, request), w.requests, w.last_sent))
 
 
@@ -105,7 +107,7 @@ class SglangRule(Rule):
         self._size: dict[str, int] = {}
         self._nodes: set[tuple[int, str]] = set()
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         loads = [w.requests for w in workers]
         chain = request.prefix
         if max(loads) - min(loads) > self.balance_abs and max(loads) > self.balance_rel * min(loads):
@@ -135,11 +137,11 @@ class LlmdScorers(Rule):
 
     queue, memory, prefix = 2.0, 2.0, 3.0
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
         waiting = {w.name: w.queued + len(self.cores(w.name).waiting) for w in workers}
         most, least = max(waiting.values()), min(waiting.values())
 
-        def score(worker: WorkerState) -> float:
+        def score(worker: KnownWorker) -> float:
             kv = self.cores(worker.name).kv
             queue = 1.0 if most == least else (most - waiting[worker.name]) / (most - least)
             cached = self.cached(worker, request) / request.prompt_tokens
@@ -153,8 +155,8 @@ class DynamoCost(Rule):
     and an overlap credit of 1 and temperature 0: blocks that are still to be prefilled, with this prompt's that are not
     cached, plus blocks that are in use with this prompt. The least wins."""
 
-    def pick(self, workers: Sequence[WorkerState], request: Request) -> WorkerState:
-        def cost(worker: WorkerState) -> float:
+    def pick(self, workers: Sequence[KnownWorker], request: Request) -> KnownWorker:
+        def cost(worker: KnownWorker) -> float:
             core = self.cores(worker.name)
             block = core.kv.block_size
             mine = request.prompt_tokens / block
@@ -176,11 +178,11 @@ class ExactIndex(Rule):
     """The mesh's own choice, with exact knowledge of the caches without delay."""
 
     def choose(
-        self, now_s: float, workers: Sequence[WorkerState], request: Request, annotation: Annotation | None,
-        known: Held | None = None, owner: WorkerState | None = None,
-    ) -> tuple[WorkerState | None, list[Cost]]:  # fmt: skip
-        exact = {w.place: cached for w in workers if (cached := self.cached(w, request))}
-        return Fitness.choose(self, now_s, workers, request, annotation, (exact, []), owner)
+        self, now_s: float, workers: Sequence[KnownWorker], request: Request, annotation: Annotation | None,
+        known: Held | None = None, owner: KnownWorker | None = None,
+    ) -> tuple[KnownWorker, RouteCosts] | None:  # fmt: skip
+        exact = {w.holder: cached for w in workers if (cached := self.cached(w, request))}
+        return RouteChooser.choose(self, now_s, workers, request, annotation, (exact, []), owner)
 
 
 def _score(session: str, worker: str) -> bytes:

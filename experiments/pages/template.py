@@ -26,5 +26,10 @@ def table(header: Sequence[object], rows: Iterable[Sequence[object]], align: str
     return "\n".join([text[0], align or "|---" * len(header) + "|", *text[1:]])
 
 
+def records(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[dict[str, object]]:
+    """Returns the rows of a table as documents, each with what its columns say by their names."""
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %"

@@ -16,7 +16,7 @@ class Marked(Protocol):
     def commit(self) -> str: ...
 
 
-Row = TypeVar("Row", bound=Marked)
+KeptRow = TypeVar("KeptRow", bound=Marked)
 
 
 def present_commit() -> str:
@@ -25,8 +25,8 @@ def present_commit() -> str:
 
 
 def merged(
-    found: Sequence[Row], before: Path, made: Callable[[dict[str, Any]], Row], key: Callable[[Row], Any]
-) -> list[Row]:
+    found: Sequence[KeptRow], before: Path, made: Callable[[dict[str, Any]], KeptRow], key: Callable[[KeptRow], Any]
+) -> list[KeptRow]:
     """Returns the rows of the file `before`, in their order, those that were found anew in the place of the old, and
     then the new ones. An old row without a commit has that which last changed the file."""
     if not before.exists():

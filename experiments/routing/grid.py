@@ -1,12 +1,9 @@
 """Which runs the comparison of routers consists of, and how they are made one after the other: each is kept when it is
 finished, so that an interrupted comparison goes on where it was."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
-from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
@@ -15,9 +12,11 @@ from experiments.routing import many
 from experiments.routing.measure import POOLED, RoutingCell, measure
 from experiments.routing.rules import HMAS, RULES
 from experiments.routing.workloads import KINDS, LOOPS, MOONCAKE
-from hmas.sim.cells import CellStore, compute
-from hmas.sim.provenance import WITH_MESH, source_digest
-from hmas.sim.stored import Stored
+from experiments.study import Figures, Finished, Options
+from hmas_lab.sim.cells import Cell
+from hmas_lab.sim.cells import compute as simulate
+from hmas_lab.sim.provenance import WITH_MESH, source_digest
+from hmas_lab.sim.stored import Stored
 
 TARGET = 0.95  # of jobs that keep their SLOs, at least outstanding: what λ*_job is the highest rate for
 BASELINE = "least outstanding"
@@ -27,9 +26,9 @@ LOADS = (1.2, 0.8)
 GUESSES = {LOOPS: 30.0, MOONCAKE: 7.0, "shared 8k root": 60.0, "no sharing": 40.0}  # where the search begins
 GATEWAYS = (1, 8, 16)
 SECONDS = {LOOPS: 0.5, MOONCAKE: 15.0, "shared 8k root": 1.0, "no sharing": 1.0}  # of each run, in its given length
+PARTS = ("routers", "gateways", "many")
 SEEDS = 3  # times as many where routers are compared in runs of less than a minute, which differ by 28 points
 
-Say = Callable[[str], None]
 L = TypeVar("L")
 C = TypeVar("C", RoutingCell, many.ManyCell)
 
@@ -79,30 +78,24 @@ class Plan:
             for name, gateways, kill in (*((f"{n} gateways", n, False) for n in GATEWAYS), ("8, one killed", 8, True))
         ]
 
-    def cells(self, rates: dict[str, float]) -> list[Stored]:
+    def every(self, rates: dict[str, float]) -> list[Stored]:
         """Returns all runs."""
         found = [cell for _, cell in (*self.routers(rates), *self.gateways(rates))]
         return [*found, *many.cells(range(1, self.seeds + 1), self.seconds)]
 
 
-def capacity(store: CellStore, plan: Plan, kind: str, data: Path, say: Say, *, stored: bool) -> float | None:
-    """Returns λ*_job of a workload, to `PRECISION`. With `stored` nothing is run; None: some run is missing."""
-
-    def keeps(rate: float) -> bool | None:
-        cell = plan.cell(kind, rate, CAPACITY_SEED, BASELINE)
-        if store.get(cell) is None and not stored:
-            store.put(cell, measure(cell, data))
-            say(f"λ* of {kind}: {rate:.3g} jobs/s")
-        found = store.get(cell)
-        return None if found is None else bool(found["job_goodput"] >= TARGET)
-
+def search(found: Finished, plan: Plan, kind: str) -> Generator[list[RoutingCell], None, float | None]:
+    """Yields the runs that the search for λ*_job of a workload lacks, one at a time, and returns it, to `PRECISION`;
+    None if one that was asked for is not made."""
     low, high, factor = 0.0, 0.0, 1.4
     rate = GUESSES[kind]
     for _ in range(24):
-        kept = keeps(rate)
-        if kept is None:
+        cell = plan.cell(kind, rate, CAPACITY_SEED, BASELINE)
+        if found.get(cell) is None:
+            yield [cell]
+        if (figures := found.get(cell)) is None:
             return None
-        if kept:
+        if figures["job_goodput"] >= TARGET:
             low = rate
             rate = (low + high) / 2.0 if high else rate * factor
         else:
@@ -113,53 +106,63 @@ def capacity(store: CellStore, plan: Plan, kind: str, data: Path, say: Say, *, s
     return None
 
 
-def run(store: CellStore, cells: Sequence[C], processes: int, say: Say, call: Callable[..., Any]) -> None:
-    """Makes the runs that are missing."""
-    missing = [cell for cell in cells if store.get(cell) is None]
-    say(f"{len(missing)} of {len(cells)} runs are to be made")
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for n, (cell, found) in enumerate(zip(missing, pool.map(call, missing), strict=True), 1):
-            store.put(cell, found)
-            say(f"{n} of {len(missing)}: {cell}")
+def rates_of(found: Finished, plan: Plan) -> dict[str, float]:
+    """Returns λ*_job by workload, as far as it was found."""
+    rates = {}
+    for kind in KINDS:
+        running = search(found, plan, kind)
+        try:
+            next(running)
+        except StopIteration as ended:
+            if ended.value is not None:
+                rates[kind] = ended.value
+    return rates
 
 
-def measure_many(cell: many.ManyCell, data: Path, rates: dict[str, float]) -> dict[str, Any]:
-    return many.measure(cell, cell.load * rates[cell.workload], data)
+def cells(options: Options, found: Finished) -> Iterator[Sequence[Any]]:
+    """Yields the runs of the parts that are asked for: `gateways`, `routers`, `many` (workers and gateways)."""
+    data, plan, parts = options.agentic("traces"), Plan(options.seeds, options.seconds), options.only or PARTS
+    if unknown := set(parts) - set(PARTS):
+        raise ValueError(f"no part {', '.join(sorted(unknown))}: there are {', '.join(PARTS)}")
+    if set(parts) != {"many"}:
+        for kind in KINDS:
+            yield from search(found, plan, kind)
+    rates = rates_of(found, plan)
+    if "gateways" in parts:
+        yield [cell for _, cell in plan.gateways(rates)]
+    if "routers" in parts:
+        yield [cell for _, cell in plan.routers(rates)]
+    if "many" in parts:
+        shapes = many.cells(options.numbers, options.seconds)
+        yield list({cell.workload: cell.capacity(data) for cell in shapes}.values())
+        yield shapes
 
 
-def many_rate(store: CellStore, cell: many.ManyCell, data: Path, say: Say, *, stored: bool) -> float | None:
-    """Returns λ* of a workload; with `stored` nothing is run, and None if it was not found yet."""
-    wanted = cell.capacity(data)
-    if store.get(wanted) is None and not stored:
-        store.put(wanted, compute(wanted))
-        say(f"λ* of {cell.workload}")
-    found = store.get(wanted)
-    return None if found is None else float(found["rate_rps"])
+def compute(cell: RoutingCell | many.ManyCell | Cell, *more: Any) -> Figures:
+    match cell:
+        case Cell():
+            return simulate(cell)
+        case many.ManyCell():
+            return many.measure(cell, *more)
+        case _:
+            return measure(cell, *more)
 
 
-def carry_out(
-    store: CellStore, plan: Plan, data: Path, part: str, processes: int, say: Say, *, stored: bool
-) -> tuple[dict[str, float], int]:
-    """Makes the runs of a part that are missing, unless only what is `stored` counts. Returns λ*_job by workload,
-    as far as it was found, and how many runs of all parts are missing."""
-    found = {kind: capacity(store, plan, kind, data, say, stored=stored or part == "many") for kind in KINDS}
-    rates = {kind: rate for kind, rate in found.items() if rate is not None}
-    compared = [cell for _, cell in plan.routers(rates)]
-    scaled = [cell for _, cell in plan.gateways(rates)]
-    shapes = many.cells(range(1, plan.seeds + 1), plan.seconds)
-    if not stored:
-        if part in ("all", "gateways"):
-            run(store, scaled, processes, say, partial(measure, data=data))
-        if part in ("all", "routers"):
-            run(store, compared, processes, say, partial(measure, data=data))
-        if part in ("all", "many"):
-            kinds = {cell.workload: cell for cell in shapes}
-            loads = {kind: many_rate(store, cell, data, say, stored=False) or 0.0 for kind, cell in kinds.items()}
-            run(store, shapes, processes, say, partial(measure_many, data=data, rates=loads))
-    return rates, sum(store.get(cell) is None for cell in plan.cells(rates))
+def given(cell: RoutingCell | many.ManyCell | Cell, options: Options, found: Finished) -> tuple[Any, ...]:
+    """Returns what `compute` needs beside the cell: the folder of data, and before it the rate of a `ManyCell`."""
+    data = options.agentic("traces")
+    match cell:
+        case Cell():
+            return ()
+        case many.ManyCell():
+            capacity = found.get(cell.capacity(data))
+            assert capacity is not None
+            return cell.load * capacity["rate_rps"], data
+        case _:
+            return (data,)
 
 
-def mean_of(store: CellStore, cells: Iterable[Stored]) -> dict[str, float] | None:
+def mean_of(store: Finished, cells: Iterable[Stored]) -> dict[str, float] | None:
     """Returns the means of the figures of the finished runs among these, and how many there are as `seeds`."""
     found = [figures for cell in cells if (figures := store.get(cell)) is not None]
     if not found:
