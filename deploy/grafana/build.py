@@ -302,7 +302,9 @@ MESH = [
         [("{{model}} {{cost}}", "max by (model, cost) (hmas_prediction_error)")],
         "Median |log(predicted / measured)| of the last requests, corrected: 0.1 is some 10 %",
     ),
-    Panel("Online correction of predicted costs", "none", [("{{worker}} {{cost}}", "hmas_prediction_scale")]),
+    Panel(
+        "Online correction of predicted costs", "none", [("{{worker}} {{hardware}} {{cost}}", "hmas_prediction_scale")]
+    ),
     Panel("Workers connected", "short", [("{{instance}}", "hmas_gateway_workers_connected")]),
     Panel(
         "Placed without a worker",

@@ -1,6 +1,26 @@
-{{- /* The containers of an engine of the chart's own, before its worker in the pod. */ -}}
-{{- define "hmas.engine" -}}
+{{- /* The instance types of the chart's own engines, as a list: engines.types, or one without a name of all engines. */ -}}
+{{- define "hmas.types" -}}
 {{- $run := .Values.engines.run -}}
+{{- $plain := dict "name" "" "replicas" $run.replicas "gpus" $run.gpus "args" list "hardware" .Values.engines.hardware "nodes" 1 -}}
+{{- $types := list -}}
+{{- range .Values.engines.types }}
+{{- $type := deepCopy $plain }}
+{{- range $name, $value := . }}{{ $_ := set $type $name $value }}{{ end }}
+{{- $types = append $types $type }}
+{{- end -}}
+{{- $types | default (list $plain) | toJson -}}
+{{- end }}
+
+{{- /* The containers of an engine of the chart's own, before its worker in the pod. It gets root and type.
+Of an engine over several nodes, it is that of the first one, which LeaderWorkerSet calls the leader. */ -}}
+{{- define "hmas.engine" -}}
+{{- $type := .type -}}
+{{- with .root -}}
+{{- $run := .Values.engines.run -}}
+{{- $args := concat $run.args $type.args -}}
+{{- if gt (int $type.nodes) 1 }}
+{{- $args = concat $args (list "--nnodes" (toString $type.nodes) "--master-addr" "$(LWS_LEADER_ADDRESS)" "--node-rank" "$(LWS_WORKER_INDEX)") }}
+{{- end }}
 {{- $seqs := int .Values.engines.maxNumSeqs | default 256 | toString -}}
 {{- if eq $run.kind "vllm" }}
 # Before the engine: the plug-in is plain Python without dependencies.
@@ -17,17 +37,17 @@
   {{- if eq $run.kind "emulated" }}
   image: {{ $run.image | default (include "hmas.image" .) | quote }}
   command: [python, -m, hmas.engine]
-  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--served-model-name" .Values.engines.model) $run.args | toJson }}
+  args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--served-model-name" .Values.engines.model) $args | toJson }}
   {{- else if eq $run.kind "vllm" }}
   image: {{ $run.image | default "vllm/vllm-openai:v0.32.0" | quote }}
   command: [vllm, serve, {{ .Values.engines.model | quote }}]
   args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-num-seqs" $seqs
-    "--scheduler-cls" "hmas.plugins.vllm.HmasAsyncScheduler") $run.args | toJson }}
+    "--scheduler-cls" "hmas.plugins.vllm.HmasAsyncScheduler") $args | toJson }}
   {{- else }}
   image: {{ $run.image | default "lmsysorg/sglang:v0.5.23" | quote }}
   command: [python3, -m, sglang.launch_server, --model-path, {{ .Values.engines.model | quote }}]
   args: {{ concat (list "--host" "0.0.0.0" "--port" "8000" "--max-running-requests" $seqs "--enable-metrics"
-    "--enable-priority-scheduling") $run.args | toJson }}
+    "--enable-priority-scheduling") $args | toJson }}
   {{- end }}
   {{- if or (ne $run.kind "emulated") .Values.engines.apiKeySecret }}
   env:
@@ -52,8 +72,8 @@
   livenessProbe: {exec: {command: {{ $probe }}}, periodSeconds: 10, timeoutSeconds: 5, failureThreshold: 3}
   securityContext: {{ include "hmas.lockedDown" . }}
   {{- $resources := deepCopy $run.resources }}
-  {{- if and $run.gpus (ne $run.kind "emulated") }}
-  {{- $resources = merge (dict "limits" (dict "nvidia.com/gpu" (toString $run.gpus))) $resources }}
+  {{- if and $type.gpus (ne $run.kind "emulated") }}
+  {{- $resources = merge (dict "limits" (dict "nvidia.com/gpu" (div $type.gpus $type.nodes | toString))) $resources }}
   {{- end }}
   resources: {{ toJson $resources }}
   volumeMounts:
@@ -67,6 +87,7 @@
     - {name: models, mountPath: /models}
     - {name: huggingface, mountPath: /run/huggingface, readOnly: true}
     {{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Their volumes, but for those that the worker has too. */ -}}
@@ -84,4 +105,23 @@
 {{- end }}
 - {name: huggingface, secret: {secretName: {{ $run.tokenSecret }}, optional: true, defaultMode: 0440}}
 {{- end }}
+{{- end }}
+
+{{- /* The pods of an engine's further nodes: the engine without API and without a worker. It gets root and type. */ -}}
+{{- define "hmas.followers" -}}
+{{- $root := .root -}}
+{{- $engine := include "hmas.engine" . | fromYamlArray -}}
+{{- $follower := omit (last $engine) "restartPolicy" "startupProbe" "livenessProbe" -}}
+{{- $_ := set $follower "args" (append $follower.args "--headless") -}}
+metadata:
+  labels: {{- include "hmas.labels" (dict "root" $root "role" "engine-node" "type" .type.name) | nindent 4 }}
+spec:
+  automountServiceAccountToken: false
+  terminationGracePeriodSeconds: {{ int $root.Values.engines.run.terminationGraceSeconds }}
+  {{- include "hmas.placement" $root | nindent 2 }}
+  initContainers: {{ initial $engine | toJson }}
+  containers: {{ list $follower | toJson }}
+  volumes: {{ concat (include "hmas.engineVolumes" $root | fromYamlArray) (list
+    (dict "name" "tmp" "emptyDir" (dict "sizeLimit" "1Gi"))
+    (dict "name" "control" "emptyDir" (dict "medium" "Memory" "sizeLimit" "1Mi"))) | toJson }}
 {{- end }}

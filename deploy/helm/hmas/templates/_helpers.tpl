@@ -1,6 +1,5 @@
 {{- define "hmas.labels" -}}
-app.kubernetes.io/name: {{ .role }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{ include "hmas.selector" . }}
 app.kubernetes.io/part-of: hmas
 {{- end }}
 
@@ -9,13 +8,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- /* `type` names an instance type of the engines; without it, the pods of all types are selected. */ -}}
 {{- define "hmas.selector" -}}
 app.kubernetes.io/name: {{ .role }}
 app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .type }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "hmas.name" -}}
-{{ printf "%s-%s" .root.Release.Name .role | trunc 63 | trimSuffix "-" }}
+{{ join "-" (compact (list .root.Release.Name .role .type)) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "hmas.image" -}}
@@ -78,7 +81,11 @@ file+/etc/hmas/engines/engines.yaml
 {{- if .Values.gateway.engineEndpoints -}}
 {{ .Values.gateway.engineEndpoints }}
 {{- else if $e.run.kind -}}
-{{ include "hmas.ownEngine" . }}
+{{- $patterns := list (include "hmas.ownEngine" .) }}
+{{- range include "hmas.types" . | fromJsonArray }}
+{{- if gt (int .nodes) 1 }}{{ $patterns = append $patterns (printf "http://*.%s-engine-%s:8000" $.Release.Name .name) }}{{ end }}
+{{- end }}
+{{- uniq $patterns | join "," }}
 {{- else if or $e.urls (not (int $e.port)) -}}
 http://*:*,https://*:*
 {{- else -}}
@@ -104,125 +111,147 @@ http://*:{{ int $e.port }}
 {{- end -}}
 {{- end }}
 
-{{- /* A workload of one service. It gets root, role, values (replicas, resources, env), env (a list), and optionally
-workload (its name, where it is not the role's), user (of NATS, likewise), kind, spec (further fields), init (containers
-before the service's own), ports, ready (the port that tells whether it is, if not ops), folders (each with name, path,
-volume and, if it may be written, writable), volumes (of the other containers), secrets (further ones beside its
-password), mesh (whether it has the mesh's secret), grace, account and lifecycle. */ -}}
-{{- define "hmas.workload" -}}
+{{- /* As whom pods run, and where. */ -}}
+{{- define "hmas.placement" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile: {type: RuntimeDefault}
+{{- with $.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $.Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $.Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The pod of a workload, from what the workload gets. */ -}}
+{{- define "hmas.pod" -}}
 {{- $root := .root -}}
 {{- $role := .role -}}
 {{- $user := .user | default $role -}}
-{{- $labels := dict "root" $root "role" (.workload | default $role) -}}
-apiVersion: apps/v1
+{{- $labels := dict "root" $root "role" (.workload | default $role) "type" .type -}}
+metadata:
+  labels: {{- include "hmas.labels" $labels | nindent 4 }}
+  annotations:
+    checksum/config: {{ include (print $root.Template.BasePath "/config.yaml") $root | sha256sum }}
+spec:
+  automountServiceAccountToken: {{ not (empty .account) }}
+  {{- with .account }}
+  serviceAccountName: {{ . }}
+  {{- end }}
+  {{- with .grace }}
+  terminationGracePeriodSeconds: {{ . }}
+  {{- end }}
+  {{- include "hmas.placement" $root | nindent 2 }}
+  topologySpreadConstraints:
+    - maxSkew: 1
+      topologyKey: kubernetes.io/hostname
+      whenUnsatisfiable: ScheduleAnyway
+      labelSelector: {matchLabels: {{ include "hmas.selector" $labels | fromYaml | toJson }}}
+  {{- with .init }}
+  initContainers: {{- . | nindent 4 }}
+  {{- end }}
+  containers:
+    - name: {{ $role }}
+      image: {{ include "hmas.image" $root | quote }}
+      imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+      command: [python, -m, hmas.{{ $role }}]
+      envFrom: [{configMapRef: {name: {{ $root.Release.Name }}-mesh}}]
+      env:
+        - {name: HMAS_NATS_USER, value: {{ $user }}}
+        - {name: HMAS_INSTANCE, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        {{- if .mesh }}
+        - {name: HMAS_MESH_SECRET_FILE, value: /run/hmas/secrets/mesh_secret}
+        {{- end }}
+        {{- range .env }}
+        - {{ toJson . }}
+        {{- end }}
+        {{- range $name, $value := .values.env }}
+        - {name: {{ $name }}, value: {{ $value | toString | quote }}}
+        {{- end }}
+      ports: {{ toJson (concat (list (dict "name" "ops" "containerPort" 9100)) (.ports | default list)) }}
+      {{- with .lifecycle }}
+      lifecycle: {{ toJson . }}
+      {{- end }}
+      startupProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 2, failureThreshold: 60}
+      livenessProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 10, timeoutSeconds: 5}
+      readinessProbe: {httpGet: {path: /ready, port: {{ .ready | default "ops" }}}, periodSeconds: 5, timeoutSeconds: 3}
+      securityContext: {{ include "hmas.lockedDown" . }}
+      resources: {{ toJson .values.resources }}
+      volumeMounts:
+        - {name: secrets, mountPath: /run/hmas/secrets, readOnly: true}
+        - {name: tmp, mountPath: /tmp}
+        {{- if $root.Values.tls.enabled }}
+        - {name: tls, mountPath: /run/hmas/tls, readOnly: true}
+        {{- end }}
+        {{- range .folders }}
+        - {name: {{ .name }}, mountPath: {{ .path }}{{ if not .writable }}, readOnly: true{{ end }}}
+        {{- end }}
+  volumes:
+    - {name: tmp, emptyDir: {sizeLimit: 1Gi}}
+    - name: secrets
+      projected:
+        defaultMode: 0440
+        sources:
+          - {secret: {name: {{ $root.Release.Name }}-nats-{{ $user }}}}
+          {{- if .mesh }}
+          - {secret: {name: {{ $root.Release.Name }}-mesh}}
+          {{- end }}
+          {{- range .secrets }}
+          - {secret: {name: {{ . }}}}
+          {{- end }}
+    {{- if $root.Values.tls.enabled }}
+    - {name: tls, secret: {secretName: {{ $root.Release.Name }}-tls-{{ $user }}, defaultMode: 0440}}
+    {{- end }}
+    {{- range .folders }}
+    - {{ merge (dict "name" .name) .volume | toJson }}
+    {{- end }}
+    {{- range .volumes }}
+    - {{ toJson . }}
+    {{- end }}
+{{- end }}
+
+{{- /* A workload of one service. It gets root, role, values (replicas, resources, env), env (a list), and optionally
+workload (its name, where it is not the role's), type (of its engines), user (of NATS, likewise), kind, spec (further fields), init (containers
+before the service's own), ports, ready (the port that tells whether it is, if not ops), folders (each with name, path,
+volume and, if it may be written, writable), volumes (of the other containers), secrets (further ones beside its
+password), mesh (whether it has the mesh's secret), grace, account and lifecycle. With `followers`, the pods of an
+engine's further nodes, it is a LeaderWorkerSet of groups of `nodes` pods. */ -}}
+{{- define "hmas.workload" -}}
+{{- $root := .root -}}
+{{- $role := .role -}}
+{{- $labels := dict "root" $root "role" (.workload | default $role) "type" .type -}}
+{{- $planned := and .type (eq $root.Values.plan.act "scale") -}}
+apiVersion: {{ ternary "leaderworkerset.x-k8s.io/v1" "apps/v1" (not (empty .followers)) }}
 kind: {{ .kind | default "Deployment" }}
 metadata:
   name: {{ include "hmas.name" $labels }}
   labels: {{- include "hmas.labels" $labels | nindent 4 }}
     {{- include "hmas.chart" $root | nindent 4 }}
 spec:
-  {{- if not (and $root.Values.keda.enabled (or (eq $role "gateway") (and .workload $root.Values.keda.engines.name))) }}
+  {{- if not (and $root.Values.keda.enabled (or (eq $role "gateway") (and .workload $root.Values.keda.engines.name) $planned)) }}
   replicas: {{ .values.replicas }}
   {{- end }}
   {{- range $name, $value := .spec }}
   {{ $name }}: {{ toJson $value }}
   {{- end }}
+  {{- if .followers }}
+  leaderWorkerTemplate:
+    size: {{ .nodes }}
+    restartPolicy: RecreateGroupOnPodRestart
+    leaderTemplate: {{- include "hmas.pod" . | nindent 6 }}
+    workerTemplate: {{- .followers | nindent 6 }}
+  {{- else }}
   selector:
     matchLabels: {{- include "hmas.selector" $labels | nindent 6 }}
-  template:
-    metadata:
-      labels: {{- include "hmas.labels" $labels | nindent 8 }}
-      annotations:
-        checksum/config: {{ include (print $root.Template.BasePath "/config.yaml") $root | sha256sum }}
-    spec:
-      automountServiceAccountToken: {{ not (empty .account) }}
-      {{- with .account }}
-      serviceAccountName: {{ . }}
-      {{- end }}
-      {{- with .grace }}
-      terminationGracePeriodSeconds: {{ . }}
-      {{- end }}
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: 10001
-        runAsGroup: 10001
-        fsGroup: 10001
-        seccompProfile: {type: RuntimeDefault}
-      {{- with $root.Values.imagePullSecrets }}
-      imagePullSecrets: {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $root.Values.nodeSelector }}
-      nodeSelector: {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $root.Values.tolerations }}
-      tolerations: {{- toYaml . | nindent 8 }}
-      {{- end }}
-      topologySpreadConstraints:
-        - maxSkew: 1
-          topologyKey: kubernetes.io/hostname
-          whenUnsatisfiable: ScheduleAnyway
-          labelSelector: {matchLabels: {{ include "hmas.selector" $labels | fromYaml | toJson }}}
-      {{- with .init }}
-      initContainers: {{- . | nindent 8 }}
-      {{- end }}
-      containers:
-        - name: {{ $role }}
-          image: {{ include "hmas.image" $root | quote }}
-          imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-          command: [python, -m, hmas.{{ $role }}]
-          envFrom: [{configMapRef: {name: {{ $root.Release.Name }}-mesh}}]
-          env:
-            - {name: HMAS_NATS_USER, value: {{ $user }}}
-            - {name: HMAS_INSTANCE, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-            {{- if .mesh }}
-            - {name: HMAS_MESH_SECRET_FILE, value: /run/hmas/secrets/mesh_secret}
-            {{- end }}
-            {{- range .env }}
-            - {{ toJson . }}
-            {{- end }}
-            {{- range $name, $value := .values.env }}
-            - {name: {{ $name }}, value: {{ $value | toString | quote }}}
-            {{- end }}
-          ports: {{ toJson (concat (list (dict "name" "ops" "containerPort" 9100)) (.ports | default list)) }}
-          {{- with .lifecycle }}
-          lifecycle: {{ toJson . }}
-          {{- end }}
-          startupProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 2, failureThreshold: 60}
-          livenessProbe: {httpGet: {path: /health, port: ops}, periodSeconds: 10, timeoutSeconds: 5}
-          readinessProbe: {httpGet: {path: /ready, port: {{ .ready | default "ops" }}}, periodSeconds: 5, timeoutSeconds: 3}
-          securityContext: {{ include "hmas.lockedDown" . }}
-          resources: {{ toJson .values.resources }}
-          volumeMounts:
-            - {name: secrets, mountPath: /run/hmas/secrets, readOnly: true}
-            - {name: tmp, mountPath: /tmp}
-            {{- if $root.Values.tls.enabled }}
-            - {name: tls, mountPath: /run/hmas/tls, readOnly: true}
-            {{- end }}
-            {{- range .folders }}
-            - {name: {{ .name }}, mountPath: {{ .path }}{{ if not .writable }}, readOnly: true{{ end }}}
-            {{- end }}
-      volumes:
-        - {name: tmp, emptyDir: {sizeLimit: 1Gi}}
-        - name: secrets
-          projected:
-            defaultMode: 0440
-            sources:
-              - {secret: {name: {{ $root.Release.Name }}-nats-{{ $user }}}}
-              {{- if .mesh }}
-              - {secret: {name: {{ $root.Release.Name }}-mesh}}
-              {{- end }}
-              {{- range .secrets }}
-              - {secret: {name: {{ . }}}}
-              {{- end }}
-        {{- if $root.Values.tls.enabled }}
-        - {name: tls, secret: {secretName: {{ $root.Release.Name }}-tls-{{ $user }}, defaultMode: 0440}}
-        {{- end }}
-        {{- range .folders }}
-        - {{ merge (dict "name" .name) .volume | toJson }}
-        {{- end }}
-        {{- range .volumes }}
-        - {{ toJson . }}
-        {{- end }}
+  template: {{- include "hmas.pod" . | nindent 4 }}
+  {{- end }}
 {{- if gt (int .values.replicas) 1 }}
 ---
 apiVersion: policy/v1
