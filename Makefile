@@ -8,8 +8,10 @@ STAMP := $(VENV)/.installed
 # What `hmas compare` runs on, and what a container does. locks/dev.txt has the tools of development as well.
 RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates kv-events otel
+# Two targets at a time; what each printed comes when it has ended.
+SIDE_BY_SIDE := --no-print-directory --jobs 2 --output-sync=target
 UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools and not recipes
-# The slowest tests are named, because CI has an hour.
+# The slowest tests are named, because CONTRIBUTING.md says how many minutes each suite takes and CI has an hour.
 PYTEST := $(BIN)/python -m pytest -q --durations 8 --durations-min 20
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
@@ -19,11 +21,11 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up quick test checks unit e2e console-test console-picture chaos soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
+.PHONY: help lock run run-compare up house quick test test-long checks unit unit-long mutants e2e e2e-long console-test console-picture chaos chaos-long soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
+	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
 
 # What runs the mesh; the tools of development come on top where they are needed.
 $(INSTALLED): locks/run.txt pyproject.toml
@@ -57,27 +59,45 @@ run-compare: $(INSTALLED) ## find the direct capacity, then compare at 1.4 and 0
 up: $(INSTALLED) ## start the embedded mesh and leave it running (Ctrl-C ends it)
 	$(BIN)/hmas up $(ARGS)
 
-quick: $(STAMP) ## one room while you work on it (ROOM=worker): lint, types, its tests and those of what it shares
-	@test -d tests/$(ROOM) || { echo "no tests/$(ROOM): make quick ROOM=worker"; exit 1; }
-	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/lint-imports > /dev/null && { $(BIN)/dmypy status >/dev/null 2>&1 || rm -f .dmypy.json; } && \
-	  $(BIN)/dmypy run --timeout 3600 && \
-	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT)" --numprocesses auto $(sort tests/$(ROOM) tests/wire tests/laws)
+house: $(STAMP) ## how the house is built: names, sizes, imports, places of rooms, what pages name (tests/house, tests/docs)
+	$(TIMED) $(BIN)/lint-imports > /dev/null && $(PYTEST) -m "not long" --numprocesses auto tests/house tests/docs
 
-test: $(STAMP) ## everything that must pass, 20 to 45 minutes
-	$(TIMED) $(MAKE) --no-print-directory checks && $(MAKE) --no-print-directory unit && \
+quick: $(STAMP) ## one room while you work on it (ROOM=worker): its tests and those of the rooms that use it, whatever lint and types say
+	@mkdir -p out && $(BIN)/python -m tests.rooms $(ROOM) > /dev/null
+	$(TIMED) failed=; $(BIN)/ruff check . || failed="$$failed lint"; $(BIN)/ruff format --check --quiet . || failed="$$failed format"; \
+	  $(BIN)/lint-imports > out/layers.txt || { cat out/layers.txt; failed="$$failed layers"; }; \
+	  echo "types of all rooms (a cold start takes a minute)"; \
+	  flock --close $(VENV)/.dmypy.lock $(SHELL) -c '$(BIN)/dmypy status >/dev/null 2>&1 || rm -f .dmypy.json; \
+	    $(BIN)/dmypy run --timeout 3600' || failed="$$failed types"; \
+	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT) and not long" --numprocesses auto $$($(BIN)/python -m tests.rooms $(ROOM)) || \
+	    failed="$$failed tests"; \
+	  [ -z "$$failed" ] || { echo "make $@ ROOM=$(ROOM) failed:$$failed"; exit 1; }
+
+test: $(STAMP) ## what must pass before a change is sent (CONTRIBUTING.md says how long each suite takes)
+	$(TIMED) $(MAKE) $(SIDE_BY_SIDE) checks && $(MAKE) --no-print-directory unit && \
 	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
+
+test-long: $(STAMP) ## the rest: properties with all examples, long loads, repeated forms, what finds planted faults
+	$(TIMED) failed=0; $(MAKE) $(SIDE_BY_SIDE) --keep-going unit-long chaos-long || failed=1; \
+	  $(MAKE) --no-print-directory e2e-long || failed=1; exit $$failed
 
 checks: lint type layers protos-check docs-check site ## what needs no process to run
 
-unit: $(STAMP) ## unit and property tests, on every core
-	$(TIMED) $(PYTEST) -m "$(UNIT)" --numprocesses auto --dist worksteal
+# Which part of a suite a target runs.
+PART = $(if $(filter %-long,$@),long,not long)
 
-# What these ask depends on what else the machine does at that moment.
-E2E_ALONE := tests/e2e/test_command.py tests/e2e/test_meta_llm.py tests/e2e/test_switches_by_itself.py
+unit: $(STAMP) ## unit and property tests, on every core, few Hypothesis examples
+	$(TIMED) HMAS_HYPOTHESIS_PROFILE=short $(PYTEST) -m "$(UNIT) and $(PART)" --numprocesses logical --dist worksteal
 
-e2e: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time
-	$(TIMED) $(PYTEST) -m e2e --numprocesses 2 --dist loadfile $(E2E_ALONE:%=--ignore=%) tests/e2e && \
-	  $(PYTEST) -m e2e $(E2E_ALONE)
+mutants: $(STAMP) ## faults planted in a room's decisions, drawn by a seed: which its unit tests find (ROOM=worker N=50 SEED=1)
+	$(TIMED) UNIT="$(UNIT)" $(BIN)/python -m tests.mutants --room $(or $(ROOM),worker) --n $(or $(N),50) --seed $(or $(SEED),1) $(ARGS)
+
+unit-long: $(STAMP) ## all Hypothesis examples, and what is marked `long`; with low priority, as chaos goes on beside it
+	$(TIMED) nice -n 10 $(PYTEST) -m "$(UNIT) and ($(PART) or hypothesis)" --numprocesses logical --dist worksteal
+
+e2e e2e-long: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time; what needs a quiet machine alone
+	$(TIMED) $(PYTEST) -m "e2e and $(PART) and not quiet" --numprocesses 2 --dist loadfile tests/e2e && \
+	  $(PYTEST) -m "e2e and $(PART) and quiet" tests/e2e
 
 console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
 	$(TIMED) $(PYTEST) -m browser -rs tests/console
@@ -85,8 +105,8 @@ console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of
 console-picture: $(STAMP) ## the picture of the console in README.md, by the browser's test: an overloaded minute without and with
 	HMAS_PICTURE=docs/results/figures/console-minute.png $(PYTEST) -m browser -rs tests/console/test_browser_minute.py
 
-chaos: $(STAMP) ## each process killed once under load; engines that do whatever engines may do; two files at a time; what was measured
-	$(TIMED) $(PYTEST) -raP -m chaos --numprocesses 2 --dist loadfile tests/chaos tests/hostile
+chaos chaos-long: $(STAMP) ## each process killed once under load; hostile engines; two files at a time; what was measured
+	$(TIMED) $(PYTEST) -raP -m "chaos and $(PART)" --numprocesses 2 --dist loadfile tests/chaos tests/hostile
 
 soak: $(STAMP) ## the same for longer, the kills again and again (SOAK=2 rounds), under 40 minutes; MINUTES=60: docs/results/soak.md
 	$(TIMED) $(if $(MINUTES),$(BIN)/python -m tests.chaos.endurance --minutes $(MINUTES) --page, \
@@ -140,7 +160,7 @@ fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff check --fix .
 
 lint: $(STAMP)
-	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . && $(BIN)/lint-imports > /dev/null && $(BIN)/ruff format --check .
+	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 type: $(STAMP)
 	$(TIMED) $(BIN)/mypy
@@ -148,19 +168,24 @@ type: $(STAMP)
 layers: $(STAMP)
 	$(TIMED) $(BIN)/lint-imports
 
+PROTOS := protos/hmas/wire/v1
+PROTOC = $(BIN)/python -m grpc_tools.protoc -Iprotos
+# messages of all files, and gRPC stubs of the files that have a service: generated below the folder $(1)
+protoc = $(PROTOC) --python_out=$(1) --pyi_out=$(1) $(PROTOS)/*.proto && \
+  $(PROTOC) --grpc_python_out=$(1) $$(grep -l '^service ' $(PROTOS)/*.proto)
+
 protos: $(STAMP) ## generate services/hmas/wire/v1 from protos/
-	$(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=services --pyi_out=services --grpc_python_out=services protos/hmas/wire/v1/*.proto
+	$(call protoc,services)
 
 protos-check: $(STAMP)
-	@tmp=$$(mktemp -d) && $(BIN)/python -m grpc_tools.protoc -Iprotos --python_out=$$tmp --pyi_out=$$tmp \
-	  --grpc_python_out=$$tmp protos/hmas/wire/v1/*.proto && \
+	@tmp=$$(mktemp -d) && $(call protoc,$$tmp) && \
 	diff -rq -x __init__.py -x __pycache__ $$tmp/hmas/wire/v1 services/hmas/wire/v1 && rm -r $$tmp || \
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
 site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken link is an error
 	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks
+docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks, the list of decisions
 	$(BIN)/python -m docs.build
 
 docs-check: $(STAMP)
@@ -183,10 +208,10 @@ admission: $(STAMP) ## whether Retry-After is right: docs/results/admission.md
 	$(BIN)/python -m experiments admission $(ARGS)
 
 live-cognition: $(STAMP) ## what perception is worth on a real mesh, some 20 minutes: docs/results/live-cognition.md
-	$(BIN)/python -m experiments.live $(ARGS)
+	$(BIN)/python -m experiments live-cognition $(ARGS)
 
 live-layouts: $(STAMP) ## the chosen layout beside a mixed pool and no mesh, in real time, some 35 minutes: docs/results/live-layouts.md
-	$(BIN)/python -m experiments.live.layouts $(ARGS)
+	$(BIN)/python -m experiments live-layouts $(ARGS)
 
 live-prediction: $(STAMP) ## predicted costs against measured ones on real vLLM and emulated engines, some 20 minutes: docs/results/live-prediction.md
 	$(BIN)/python -m experiments.live.prediction $(ARGS) && $(BIN)/python -m experiments.cognition --page

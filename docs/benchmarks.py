@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from hmas.sim.provenance import SOURCES, WITH_MESH, source_digest
+from hmas_lab.sim.provenance import SOURCES, WITH_MESH, source_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDS, RESULTS = ROOT / "docs/benchmarks.yaml", ROOT / "docs/results"
@@ -27,11 +27,13 @@ ROOTS: dict[str, tuple[str, ...]] = {  # what the figures of a kind depend on
     "engine": ("hmas.engine.server", "hmas.mesh.calibrate.cli"),
     "linking": ("hmas.gateway.__main__",),
     "data": ("hmas_loadgen.traces.statistics",),
+    "fits": ("hmas.mesh.profiling.cli",),
 }
 MACHINES = {
     "virtual time": "any",
     "linking": "any",
     "data": "any",
+    "fits": "any",
 }
 MACHINE = "two cores"
 
