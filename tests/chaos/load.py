@@ -50,6 +50,7 @@ class Load:
     cut: int = 0
     max_tokens: int = 512
     key: str = "unused"
+    model: str = "emulated"
     slos: tuple[tuple[int, int], ...] = ()
     ends: Counter[str] = field(default_factory=Counter)
     details: list[str] = field(default_factory=list)
@@ -157,14 +158,14 @@ class Load:
         )
         sent_s, first_s = time.monotonic(), 0.0
         if i % 3 >= self.streams:  # three, so that each of two workers gets both kinds
-            raw = await create(model="emulated", messages=messages, max_tokens=self.max_tokens, extra_body=extra,
+            raw = await create(model=self.model, messages=messages, max_tokens=self.max_tokens, extra_body=extra,
                                extra_headers=headers)  # fmt: skip
             headed_s, told = time.monotonic(), raw.headers
             answer = raw.parse()
             usage, reason = answer.usage, answer.choices[0].finish_reason
         else:
             opened = await create(
-                model="emulated", messages=messages, max_tokens=self.max_tokens, stream=True, extra_body=extra,
+                model=self.model, messages=messages, max_tokens=self.max_tokens, stream=True, extra_body=extra,
                 stream_options={"include_usage": True}, extra_headers=headers,
             )  # fmt: skip
             headed_s, told = time.monotonic(), opened.headers

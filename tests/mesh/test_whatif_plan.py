@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hmas.contracts.control import TopologyName
+from hmas.contracts.control import Split, TopologyName
 from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.pool_plan import Catalogue, InstanceType
 from hmas.contracts.rehearsal import Policy, PoolEngine, PoolFacts
@@ -35,7 +35,9 @@ FACTS = PoolFacts(engines=(LARGE, SMALL, SMALL, ODD), workers=1)
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """A plan of two pools, and the catalogue of its types."""
     plan, catalogue = tmp_path / "plan.yaml", tmp_path / "catalogue.yaml"
-    plan.write_text("p: {m-tp2: 2, m-tp1: 1}\nq: {n: 1}\n")
+    plan.write_text(
+        "p: {engines: {m-tp2: 2, m-tp1: 1}, split: {cuts_s: [0.05], engines: [1, 2]}}\nq: {engines: {n: 1}}\n"
+    )
     others = replace(TP1, name="n", model="n"), replace(TP1, name="n-twin", model="n")
     catalogue.write_text(render_catalogue(Catalogue((*others, TP1, TP2))))
     return plan, catalogue
@@ -53,6 +55,7 @@ def counts(found: WantedEngines) -> list[tuple[InstanceType, int]]:
 def test_a_plan_is_read_with_the_types_of_what_is_there(files: tuple[Path, Path]) -> None:
     found = wanted(files)
     assert counts(found) == [(TP2, 2), (TP1, 1)]
+    assert found.split == Split((0.05,), (1, 2))
     assert [each.instance_type for each in found.facts.engines] == [TP2, TP1, TP1, None]
 
 
@@ -68,12 +71,12 @@ def test_a_plan_without_the_pool_is_refused_unless_the_record_has_no_name(files:
         wanted(files, "z")
     with pytest.raises(ValueError, match="says nothing of the pool '': it has p, q"):
         wanted(files, "")
-    files[0].write_text("p: {m-tp1: 1}")
+    files[0].write_text("p: {engines: {m-tp1: 1}}")
     assert counts(wanted(files, "")) == [(TP1, 1)]
 
 
 def test_types_are_of_the_catalogue_that_ships_unless_another_one_is_named(files: tuple[Path, Path]) -> None:
-    files[0].write_text("p: {qwen3-32b-fp8-trtllm-h100-tp1: 1}")
+    files[0].write_text("p: {engines: {qwen3-32b-fp8-trtllm-h100-tp1: 1}}")
     ((kind, count),) = counts(planned("p", FACTS, files[0], None))
     assert (kind.gpus, count) == (1, 1)
 
@@ -89,6 +92,7 @@ def test_the_command_plays_a_plan(files: tuple[Path, Path], tmp_path: Path) -> N
     command.command()(whatif)
     done = CliRunner().invoke(command, asked)
     assert done.exit_code == 3, done.output  # of too few requests
+    assert "<= 50 ms: 1, > 50 ms: 2" in " ".join(done.output.split())
     assert "steps of the plan: 1 x m-tp2 stay, 1 x m-tp2 join after 90 s" in done.output
     both = CliRunner().invoke(command, [*asked, "--engines", "+1"])
     assert both.exit_code == 1

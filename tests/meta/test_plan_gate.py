@@ -8,8 +8,8 @@ import pytest
 
 from hmas.contracts.control_agents import PlanPinned, ShortViewReceived
 from hmas.contracts.views import PaceView
+from hmas.laws.engine_census import EngineCensus
 from hmas.laws.plan_steps import InstanceCounts
-from hmas.meta.agent.plans.engine_census import EngineCensus
 from hmas.meta.agent.plans.mix_clock import MixClock
 from hmas.meta.agent.plans.plan_state import DAY_S, PlanState
 from tests.builders.instance_types import CATALOGUE, STEP, pool_plan

@@ -56,11 +56,8 @@ def test_a_catalogue_that_cannot_be_read_or_told_apart_is_an_error(catalogue: Pa
 
 
 PLAN = """
-- pool: m
-  groups: [{type: tp4, count: 1}, {type: tp2, count: 2}]
-  split: {cuts_s: [0.02], engines: [1, 2]}
-- pool: n
-  groups: [{type: other2, count: 1}]
+m: {engines: {tp4: 1, tp2: 2}, split: {cuts_s: [0.02], engines: [1, 2]}}
+n: {engines: {other2: 1}}
 """
 PLANS = (pool_plan("m", Split((0.02,), (1, 2)), tp4=1, tp2=2), pool_plan("n", other2=1))
 
@@ -68,12 +65,14 @@ PLANS = (pool_plan("m", Split((0.02,), (1, 2)), tp4=1, tp2=2), pool_plan("n", ot
 def test_an_operators_file_is_told_when_it_changes_and_lifted_when_it_goes(tmp_path: Path) -> None:
     posted: list[object] = []
     path = tmp_path / "plan.yaml"
-    file = PinnedPlanFile(path, posted.append)
-    for text in (None, PLAN, PLAN, "- pool: m\n  groups: [{type: tp4, count: x}]\n", "a: [", "- pool: m", PLAN, None):
+    file = PinnedPlanFile(path, CATALOGUE, posted.append)
+    for text in (None, PLAN, PLAN, "m: {engines: {tp4: x}}", "a: [", "m: {engines: {tp9: 1}}", PLAN, "\n"):
         path.unlink(missing_ok=True)
         if text is not None:
             path.write_text(text)
         file.look()
+    path.unlink()
+    file.look()  # as empty
     assert posted == [PlanPinned(()), PlanPinned(PLANS), PlanPinned(PLANS), PlanPinned(())]
 
 
@@ -81,7 +80,7 @@ def test_a_plan_file_without_end_is_not_read(tmp_path: Path) -> None:
     posted: list[object] = []
     path = tmp_path / "plan.yaml"
     path.write_text("# " + "x" * 2**20 + PLAN)
-    PinnedPlanFile(path, posted.append).look()
+    PinnedPlanFile(path, CATALOGUE, posted.append).look()
     assert posted == []
 
 

@@ -4,11 +4,13 @@ import argparse
 import gc
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import get_args
 
 import uvicorn
 
+from hmas.engine.core.catalogued import profile_of
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import (
     EngineProfile,
@@ -20,6 +22,7 @@ from hmas.engine.core.profile import (
 from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
+from hmas.runtime.catalogue_file import read_catalogue
 from hmas.runtime.connections import ConnectionBounds, guarded
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.open_files import raise_open_files
@@ -35,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"engine profile: a file of `hmas calibrate`, or one of {', '.join(sorted(builtin_profiles()))}",
     )
     p.add_argument("--profile-file", type=Path, help="YAML file of further profiles, e.g. from `hmas calibrate`")
+    p.add_argument("--catalogue", type=Path, help="YAML file of instance types, of which --profile then names one")
     p.add_argument("--host", default="127.0.0.1")
     p.add_argument("--port", type=int, default=8000, help="0: any free port, which is then printed")
     p.add_argument("--served-model-name", help="model name that clients use; default: the profile's name")
@@ -64,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
         help='publishes the events of the KV cache, such as {"endpoint": "tcp://*:5557", "replay_endpoint": '
         '"tcp://*:5558"}',
     )
+    p.add_argument("--start-delay-s", type=float, default=0.0, help="seconds before it listens, as a model is loaded")
     p.add_argument("--shutdown-grace-s", type=int, default=5, help="seconds for which streams go on after SIGTERM")
     return p
 
@@ -73,7 +78,9 @@ def chosen_profile(args: argparse.Namespace) -> EngineProfile:
 
     Raises ValueError for an unknown profile or limits that contradict one another, OSError for an unreadable file.
     """
-    if args.profile_file is not None:
+    if args.catalogue is not None:
+        profile = profile_of(read_catalogue(args.catalogue).named(args.profile))
+    elif args.profile_file is not None:
         profiles = parse_profiles(args.profile_file.read_text(encoding="utf-8"))
         profile = profiles[args.profile] if args.profile in profiles else builtin_profile(args.profile)
     else:
@@ -98,6 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2
+    time.sleep(max(0.0, args.start_delay_s))
     raise_open_files()
     config = uvicorn.Config(
         app,

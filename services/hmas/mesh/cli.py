@@ -30,6 +30,9 @@ from hmas.mesh.engine_options import (
     EngineUrls,
     Hardware,
     MaxNumSeqs,
+    PlanCards,
+    PlannedEnginesFile,
+    PlanTypes,
     ServedModel,
     WorkerCount,
 )
@@ -82,6 +85,9 @@ def up(
     hardware: Hardware = "",
     profile: EmulatedProfile = "tiny-emulated",
     emulated: EmulatedCount = 2,
+    plan: PlannedEnginesFile = None,
+    catalogue: PlanTypes = None,
+    gpus: PlanCards = None,
     workers: WorkerCount = 0,
     tenants: Annotated[
         Path | None,
@@ -119,11 +125,12 @@ def up(
         llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
         tls_cert=tls_cert, tls_key=tls_key, console_port=console_port if shows else None,
     )  # fmt: skip
+    from hmas.mesh.planned_engines import with_plan
     from hmas.mesh.up import serve
     from hmas.runtime.open_files import raise_open_files
 
     raise_open_files()  # what it starts has its limit
-    run_command(lambda: serve(options, console))
+    run_command(lambda: serve(with_plan(options, plan, catalogue, gpus or ()), console))
 
 
 @app.command()
@@ -320,7 +327,7 @@ PARTS = {
     "compare": Part("hmas.mesh.compare.cli", "compare", "load"),
     "calibrate": Part("hmas.mesh.calibrate.cli", "calibrate", "load"),
     "profile": Part("hmas.mesh.profiling.cli", "app", "load", "Fit what engines cost on 1 to 8 cards, for plans."),
-    "plan": Part("hmas.mesh.planning.cli", "plan", "sim"),
+    "plan": Part("hmas.mesh.planning.cli", "app", "sim", "Which engines your cards should run, and how to get there."),
     # The laboratory's, which the wheel does not hold.
     "label": Part("hmas_lab.label", "label", "load"),
     "sim": Part("hmas_lab.sim.cli", "app", "sim", "The mesh in virtual time: baselines, limits, experiments."),

@@ -30,6 +30,15 @@ EmulatedProfile = Annotated[
 EmulatedCount = Annotated[
     int, typer.Option(min=1, max=64, help="number of emulated engines to start if no --engine is given")
 ]
+PlannedEnginesFile = Annotated[
+    Path | None,
+    typer.Option("--plan", help="start the emulated engines of this plan (`hmas plan search`), and follow it"),
+]
+PlanTypes = Annotated[Path | None, typer.Option("--catalogue", help="instance types of --plan; default: what ships")]
+PlanCards = Annotated[
+    list[str] | None,
+    typer.Option("--gpus", help="cards that --plan may use, such as 16xh100; default: those it takes"),
+]
 WorkerCount = Annotated[
     int,
     typer.Option(

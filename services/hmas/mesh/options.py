@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hmas.mesh.planned_pools import PlannedPools
 from hmas.mesh.state import DEFAULT_DATA_DIR
 from hmas.worker.discovery.source import EngineSource, source_of
 
@@ -14,7 +15,8 @@ class MeshOptions:
     `replay` accepts the load generator's `hmas_replay` field, which fixes output lengths; a mesh that serves real
     clients must leave it off. `models` has the models of those engines that serve another one than `model`, by URL;
     of those in `unnamed` nobody knows yet. An alias is a name of `model`, or NAME=MODEL. `engine_urls` may have one
-    source of engines in the place of URLs, which `workers` workers share (0: two).
+    source of engines in the place of URLs, which `workers` workers share (0: two). With a plan (`planned`) there is one
+    for each of its pools.
     """
 
     host: str = "127.0.0.1"
@@ -42,6 +44,7 @@ class MeshOptions:
     tls_cert: Path | None = None  # of the API, with `tls_key`; None: no TLS
     tls_key: Path | None = None
     console_port: int | None = None  # None: no console; 0: any free port
+    planned: PlannedPools | None = None
     extra_env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -49,12 +52,13 @@ class MeshOptions:
         return self.model or "emulated"
 
     @property
-    def source(self) -> EngineSource | None:
-        """The source of engines that is given in the place of URLs. Raises ValueError."""
-        found = [source for url in self.engine_urls if (source := source_of(url)) is not None]
-        if found and len(self.engine_urls) > 1:
+    def sources(self) -> tuple[EngineSource, ...]:
+        """The sources of engines that are given in the place of URLs: one, or one for each pool of a plan. Raises
+        ValueError."""
+        found = tuple(source for url in self.engine_urls if (source := source_of(url)) is not None)
+        if found and len(self.engine_urls) > 1 and self.planned is None:
             raise ValueError("a source of engines stands alone: give one --engine, or a file+ that lists all")
-        return found[0] if found else None
+        return found
 
     @property
     def engine_api_key(self) -> str:

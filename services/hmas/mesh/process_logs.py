@@ -93,6 +93,11 @@ class ProcessLogs:
         self._tails[name] = LogTail(path)
         return path
 
+    def drop(self, name: str) -> None:
+        """Follows the log file of a process no more, which has ended."""
+        with self._told_once("read"):
+            self._pass_on(name, self._tails.pop(name))
+
     def say(self, name: str, text: str) -> None:
         """Writes a line about a process to the supervisor's log file, and passes it on as an alarm."""
         self._alarm(name, text)
@@ -102,7 +107,7 @@ class ProcessLogs:
 
     def poll(self) -> None:
         """Passes on the alarms that processes have written since the last call."""
-        for name, tail in self._tails.items():
+        for name, tail in list(self._tails.items()):
             with self._told_once("read"):
                 self._pass_on(name, tail)
 

@@ -5,11 +5,14 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_urlsafe
 
 from hmas.engine.named import named_profile
 from hmas.mesh.nats_server import nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.planned_engines import DRAIN_S, UNREAD_S, PlannedEngines
+from hmas.mesh.planned_pools import PlanFolder
 from hmas.mesh.ports import free_port
 from hmas.mesh.process import ProcessSpec
 from hmas.mesh.secrets import RECOGNISED
@@ -43,6 +46,7 @@ class MeshPlan:
     ops_urls: Mapping[str, str]
     console_url: str
     profile: str  # of emulated engines, "" for others
+    planned: PlannedEngines | None  # the engines of a plan, which come and go
     console_token_file: str
     console_admin_token_file: str
 
@@ -58,6 +62,8 @@ class MeshPlan:
             pids=pids,
             console_url=self.console_url,
             profile=self.profile,
+            plan_folder=str(self.planned.folder) if self.planned is not None else "",
+            plan_cards=self.planned.cards if self.planned is not None else "",
         )
 
 
@@ -77,8 +83,10 @@ class _Builder:
         self.nats_url = options.nats_url or ""
         self.secrets = options.data_dir.resolve() / "secrets"
         self.secret_file, self.ops_token_file = self.secrets / "mesh", self.secrets / "ops"
+        self.plan_folder = PlanFolder(options.data_dir.resolve() / "plan")
         self.console_token, self.console_admin = self.secrets / "console", self.secrets / "console-admin"
         self._taken: set[int] = set()
+        self.planned: PlannedEngines | None = None
 
     def port(self, preferred: int = 0) -> int:
         """Returns a free port that this plan has not assigned yet: `preferred` if possible."""
@@ -102,7 +110,11 @@ class _Builder:
         return str(password_file(self.secrets, user))
 
     def engines(self) -> tuple[str, ...]:
-        """Returns the URLs of the given engines; without any, adds emulated engines to the plan and returns theirs."""
+        """Returns the URLs of the given engines; without any, adds emulated engines to the plan and returns theirs.
+        Adds those of an operator's plan, which stand in files."""
+        if self.options.planned is not None:
+            self.planned = PlannedEngines(self.options.planned, self.plan_folder, self.port, partial(module, "engine"))
+            self.processes += self.planned.first()
         if self.options.engine_urls:
             return self.options.engine_urls
         urls = []
@@ -187,7 +199,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
     for service in CONTROL_AGENTS:
         # The image's environment names one port for all, of which each would have a container of its own.
         own = {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": "0"}
-        build.service(service, service, own | (_meta(options) if service == "meta" else {}))
+        build.service(service, service, own | (_meta(options, build.plan_folder) if service == "meta" else {}))
     workers = {f"worker-{number}": urls for number, urls in enumerate(_shared_out(options, engine_urls), 1)}
     for name, urls in workers.items():
         build.service("worker", name, worker_env(options, urls))
@@ -198,7 +210,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         processes=tuple(build.processes),
         first=frozenset(build.first),
         ready_urls=build.ready,
-        attached=workers if options.engine_urls and options.source is None else {},
+        attached=workers if options.engine_urls and not options.sources else {},
         gateway_url=gateway_url,
         nats_url=build.nats_url,
         nats_password_file=build.password_file(OPERATOR) if options.nats_url is None else "",
@@ -208,6 +220,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         ops_urls=build.ops,
         console_url=console_url,
         profile="" if options.engine_urls else options.profile,
+        planned=build.planned,
         console_token_file=str(build.console_token) if console_url else "",
         console_admin_token_file=str(build.console_admin) if console_url else "",
     )
@@ -220,8 +233,8 @@ def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tupl
     for url in engine_urls:
         by_pool.setdefault((options.pool_of(url), url if url in options.unnamed else ""), []).append(url)
     shares: list[tuple[str, ...]] = []
-    if options.source is not None:
-        return [engine_urls] * (options.workers or SHARING)
+    if options.sources:
+        return [(url,) for url in engine_urls for _ in range(options.workers or SHARING)]
     for urls in by_pool.values():
         asked = options.workers * len(urls) // len(engine_urls)
         workers = min(max(1, asked), len(urls)) if options.workers else len(urls)
@@ -229,8 +242,9 @@ def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tupl
     return shares
 
 
-def _meta(options: MeshOptions) -> dict[str, str]:
-    return {**_rehearsals(options), **_llm(options)}
+def _meta(options: MeshOptions, folder: PlanFolder) -> dict[str, str]:
+    planned = {} if options.planned is None else options.planned.settings(folder)
+    return {**_rehearsals(options), **_llm(options), **planned}
 
 
 def _rehearsals(options: MeshOptions) -> dict[str, str]:
@@ -256,13 +270,15 @@ def worker_env(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
     pool = options.pool_of(urls[0])
     env = {
         "HMAS_POOL": pool,
-        "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]) if options.source is None else urls[0],
+        "HMAS_ENGINES": json.dumps([_engine(options, url) for url in urls]) if not options.sources else urls[0],
         "HMAS_STREAM_HOST": "127.0.0.1",
         "HMAS_STREAM_PORT": "0",
     }
-    if options.source is not None and options.max_num_seqs:
+    if options.planned is not None:
+        env |= {"HMAS_LEAVE_GRACE_S": f"{DRAIN_S:.0f}", "HMAS_DISCOVERY_PERIOD_S": f"{UNREAD_S / 5.0:g}"}
+    if options.sources and options.max_num_seqs:
         env["HMAS_MAX_NUM_SEQS"] = str(options.max_num_seqs)
-    if options.source is not None and options.hardware:
+    if options.sources and options.hardware:
         env["HMAS_HARDWARE"] = options.hardware
     if options.aliases_of(pool):
         env["HMAS_ALIASES"] = ",".join(options.aliases_of(pool))
@@ -284,7 +300,7 @@ def _gateway(
     options: MeshOptions, port: int, cognition: Mapping[str, str], engine_urls: tuple[str, ...]
 ) -> dict[str, str]:
     env = {
-        "HMAS_ENGINE_ENDPOINTS": ",".join(engine_urls) if options.source is None else _any_of(options.source),
+        "HMAS_ENGINE_ENDPOINTS": ",".join(_reached(options, engine_urls)),
         "HMAS_HOST": options.host,
         "HMAS_PORT": str(port),
         "HMAS_PERCEPTION_ADDRESS": cognition["perception"],
@@ -301,6 +317,13 @@ def _gateway(
     if options.tenants is not None:
         env["HMAS_TENANTS_FILE"] = str(options.tenants)
     return env
+
+
+def _reached(options: MeshOptions, engine_urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the engines, or patterns of them, that the gateway may send to."""
+    if options.planned is not None:
+        return ("http://127.0.0.1:*",)
+    return tuple(map(_any_of, options.sources)) or engine_urls
 
 
 def _any_of(source: EngineSource) -> str:

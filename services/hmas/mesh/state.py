@@ -23,7 +23,8 @@ class MeshState:
 
     `nats_password_file` is "" if the NATS server is an external one; the file `ops_token_file` holds what the /metrics
     of the services ask for. `console_url` is "" without a console. `profile` is that of emulated engines, "" for
-    others. `pids` are by process name and as of the mesh's start; restarts change them.
+    others. `plan_folder` has the plan that its engines follow, "" if they follow none, and `plan_cards` are those that
+    it may use, such as 16xh100. `pids` are by process name and as of the mesh's start; restarts change them.
     """
 
     gateway_url: str
@@ -36,6 +37,8 @@ class MeshState:
     pids: dict[str, int]
     console_url: str = ""
     profile: str = ""
+    plan_folder: str = ""
+    plan_cards: str = ""
 
     def ops_request(self, url: str) -> Request:
         """Returns a request for a page on the ops port of one of the mesh's services. Raises OSError if the file with

@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from hmas.mesh.options import MeshOptions
-from hmas.mesh.process import SupervisedProcess
+from hmas.mesh.planned_engines import replicas_in
+from hmas.mesh.process import ProcessSpec, SupervisedProcess
 from hmas.mesh.process_logs import ProcessLogs
 from hmas.mesh.processes import CONTROL_AGENTS, MeshPlan, make_plan, worker_env
 from hmas.mesh.state import forget_state
@@ -47,9 +48,11 @@ class Mesh:
         self.plan: MeshPlan = make_plan(options)
         self.logs = ProcessLogs(options.data_dir / "logs", alarm)
         self._alarm = alarm
+        self._env: dict[str, str] = {}
         self.processes: dict[str, SupervisedProcess] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watchers: list[asyncio.Task[None]] = []
+        self._scaling: asyncio.Task[None] | None = None  # what starts and drains the engines of a plan
 
     async def __aenter__(self) -> Self:
         try:
@@ -69,12 +72,10 @@ class Mesh:
         for variable, advice in wrong.items():
             self._alarm("settings", f"{variable}: {advice}")
         unset = {*wrong, "PYTHONDONTWRITEBYTECODE"}  # what was told here needs no telling by every process
-        env = {k: v for k, v in os.environ.items() if k not in unset}
+        self._env = {k: v for k, v in os.environ.items() if k not in unset}
         self._watchers.append(asyncio.create_task(self._follow_logs()))
         for spec in self.plan.processes:
-            process = SupervisedProcess(spec, env, self.logs.add(spec.name), self.logs.say)
-            self.processes[spec.name] = process
-            self._tasks[spec.name] = asyncio.create_task(process.run())
+            self.launch(spec)
             if spec.name in self.plan.first:
                 await self._wait_ready(spec.name, self.plan.ready_urls[spec.name])
         own = {name: url for name, url in self.plan.ready_urls.items() if name not in self.plan.attached}
@@ -82,13 +83,29 @@ class Mesh:
         await self._wait_connected()
         pids = {name: p.pid for name, p in self.processes.items() if p.pid is not None}
         self.plan.state(pids).write(self.options.data_dir)
+        if self.plan.planned is not None:
+            self._scaling = asyncio.create_task(self.plan.planned.follow(self, self._ordered))
         if "nats" in self.processes:
             self._watchers.append(asyncio.create_task(self._heal_store()))
+
+    def launch(self, spec: ProcessSpec) -> None:
+        """Starts a process, and again when it dies."""
+        process = SupervisedProcess(spec, self._env, self.logs.add(spec.name), self.logs.say)
+        self.processes[spec.name] = process
+        self._tasks[spec.name] = asyncio.create_task(process.run())
+
+    async def retire(self, name: str) -> None:
+        """Ends a process for good, and forgets it."""
+        await self.processes[name].stop()
+        del self.processes[name]
+        await self._tasks.pop(name)
+        self.logs.drop(name)
 
     async def failed(self) -> None:
         """Returns never while the mesh is supervised. Raises MeshFailed if the supervision of a process has ended by an
         error of its own, because nothing would start that process again."""
-        tasks = [*self._tasks.values(), *self._watchers]
+        scaling = [self._scaling] if self._scaling is not None else []
+        tasks = [*self._tasks.values(), *self._watchers, *scaling]
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
@@ -148,8 +165,16 @@ class Mesh:
 
     async def _metric(self, process: str, name: str) -> float:
         """Returns the sum of a metric's samples of a process without labels; 0 if they cannot be read."""
-        metrics = self.plan.state({}).ops_request(f"{self.plan.ops_urls[process]}/metrics")
-        return await asyncio.to_thread(_sample, metrics, name)
+        text = await self._metrics(process)
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+    async def _ordered(self) -> dict[str, int]:
+        """Returns how many engines of each type the controller orders; empty if it has not told."""
+        return replicas_in(await self._metrics("meta"))
+
+    async def _metrics(self, process: str) -> str:
+        """Returns the metrics of a process; empty if they cannot be read."""
+        return await asyncio.to_thread(_text, self.plan.state({}).ops_request(f"{self.plan.ops_urls[process]}/metrics"))
 
     async def _wait_connected(self) -> None:
         """Waits until the gateway is connected to all workers, known by their heartbeats.
@@ -166,6 +191,9 @@ class Mesh:
     async def stop(self) -> None:
         """Stops the processes: the gateway first, so that its open requests still complete, then the others together,
         and NATS last. It takes no longer than the graces of the three."""
+        if self._scaling is not None:
+            self._scaling.cancel()
+            await asyncio.gather(self._scaling, return_exceptions=True)
         names = list(self.processes)
         first, last = [n for n in names if n == "gateway"], [n for n in names if n == "nats"]
         for stage in (first, [n for n in names if n not in (*first, *last)], last):
@@ -193,11 +221,10 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _sample(metrics: urllib.request.Request, name: str) -> float:
-    """Returns the sum of a metric's samples without labels; 0 if they cannot be read."""
+def _text(page: urllib.request.Request) -> str:
+    """Returns the text of a page; empty if it cannot be read."""
     try:
-        with urllib.request.urlopen(metrics, timeout=1.0) as reply:
-            lines = reply.read().decode().splitlines()
+        with urllib.request.urlopen(page, timeout=1.0) as reply:
+            return str(reply.read().decode())
     except (urllib.error.URLError, OSError):
-        return 0.0
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+        return ""

@@ -126,7 +126,7 @@ def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: N
     urls, key = options.engine_urls, options.engine_api_key
     if options.model or not urls:
         return options
-    if options.source is not None:
+    if options.sources:
         raise ValueError("name the model of the engines with --model: those of a source need not be there yet")
 
     def ask(url: str) -> str | ValueError:

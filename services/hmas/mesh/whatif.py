@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.cadences import HEARTBEAT_S
-from hmas.contracts.control import Layout, TopologyDecision
+from hmas.contracts.control import Layout, Split, TopologyDecision
 from hmas.contracts.rehearsal import LEARN_S, WARM_S, InstanceCount, Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
@@ -125,9 +125,10 @@ def candidates_of(
     objective: str | None,
     engines: tuple[InstanceCount, ...] | int | None,
     slos: Sequence[str],
+    split: Split | None = None,
 ) -> tuple[Policy, ...]:
-    """Returns the policies that the options name: what is in force with what they change, once for each topology.
-    Raises ValueError."""
+    """Returns the policies that the options name: what is in force with what they change, once for each topology. A
+    `split` is another one. Raises ValueError."""
     others = [known_topology(name) for name in dict.fromkeys(topologies)]
     if objective not in (None, "requests", "tokens"):
         raise ValueError(f"{objective!r} is not an objective: choose one of requests, tokens")
@@ -137,6 +138,7 @@ def candidates_of(
         proposer="operator",
         engines=engines,
         slos=tuple(slo_change(slo, names) for slo in slos),
+        split=past.in_force.split if split is None else split,
     )
     if objective is not None:
         base = replace(base, hints=replace(base.hints, by_tokens=objective == "tokens"))

@@ -45,7 +45,7 @@ MaxNumBatchedTokens = Annotated[
 ]
 PlanFile = Annotated[
     Path | None,
-    typer.Option(help="other engines, ordered when that time begins: a YAML file of `pool: {type: count}`"),
+    typer.Option(help="other engines, ordered when that time begins: a file of `hmas plan search`"),
 ]
 CatalogueFile = Annotated[
     Path | None, typer.Option(help="the plan's instance types, as `hmas profile fit` writes them; default: what ships")
@@ -100,7 +100,7 @@ def whatif(
             window_s=window_s,
             facts=wanted.facts,
             in_force=past.in_force,
-            candidates=candidates_of(past, topology or (), objective, wanted.engines, slo or ()),
+            candidates=candidates_of(past, topology or (), objective, wanted.engines, slo or (), wanted.split),
             seeds=tuple(range(1, seeds + 1)),
             profile=chosen,
             max_num_batched_tokens=max_num_batched_tokens,

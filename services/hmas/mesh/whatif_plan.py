@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hmas.contracts.control import Split
 from hmas.contracts.pool_plan import PoolPlan
 from hmas.contracts.rehearsal import InstanceCount, PoolFacts
 from hmas.laws.rehearsal import typed
@@ -15,22 +16,25 @@ from hmas.runtime.plan_file import read_plan
 @dataclass(frozen=True, slots=True)
 class WantedEngines:
     """The engines that the options ask for, None if for no others, and the `facts` of those that the pool has, of a
-    plan with their instance types. `steps`: from the ones to the others, in words."""
+    plan with their instance types. `steps`: from the ones to the others, in words. `split`: the plan's own; None if it
+    has none, or there is no plan."""
 
     engines: tuple[InstanceCount, ...] | int | None
     facts: PoolFacts
     steps: str = ""
+    split: Split | None = None
 
 
 def planned(pool: str, facts: PoolFacts, plan: Path, catalogue: Path | None) -> WantedEngines:
     """Reads what the plan in a file wants of a pool; its types are of the catalogue in a file, by default of the one
     that ships. Raises ValueError, or OSError if a file cannot be read."""
     known = shipped_catalogue() if catalogue is None else read_catalogue(catalogue)
-    groups = _of_pool(pool, read_plan(plan, known)).groups
-    engines = tuple(InstanceCount(known.named(group.type), group.count) for group in groups)
+    wanted = _of_pool(pool, read_plan(plan, known))
+    engines = tuple(InstanceCount(known.named(group.type), group.count) for group in wanted.groups)
     model = engines[0].instance_type.model
     facts = typed(facts, [each for each in known.types if each.model == model])
-    return WantedEngines(engines, facts, steps_told(engines, facts))
+    split = wanted.split if wanted.split.cuts_s else None
+    return WantedEngines(engines, facts, steps_told(engines, facts), split)
 
 
 def _of_pool(pool: str, plans: Sequence[PoolPlan]) -> PoolPlan:

@@ -49,8 +49,13 @@ async def serve(settings: MetaSettings, instance: str, stop: StopSignal) -> None
     shell = MetaShell(origin, settings, agent, server, MetaMetrics())
     log.info("selector", selector=settings.chosen_selector, llm=settings.llm_url or "HMAS_LLM_URL is not set")
     audit = AuditStream(shell.service.bucket)
-    plan_file = [PinnedPlanFile(settings.plan_file, shell.service.post).keep()] if settings.plan_file else []
-    _subscribe(shell, audit, LastPlan(shell.service.bucket, shell.hear_plan) if config.plan.catalogue else None)
+    catalogue = config.plan.catalogue
+    plan_file = (
+        [PinnedPlanFile(settings.plan_file, catalogue, shell.service.post).keep()]
+        if settings.plan_file and catalogue
+        else []
+    )
+    _subscribe(shell, audit, LastPlan(shell.service.bucket, shell.hear_plan) if catalogue else None)
 
     async def start() -> None:
         await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])

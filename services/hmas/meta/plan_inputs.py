@@ -6,20 +6,17 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import structlog
-import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from hmas.contracts.control_agents import PlanPinned
-from hmas.contracts.pool_plan import Budget, PlanDecision, PoolPlan
+from hmas.contracts.pool_plan import Budget, Catalogue, PlanDecision
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
+from hmas.runtime.plan_file import MAX_BYTES, parse_plan
 from hmas.wire.subjects import PLAN_KEY
 
 log = structlog.get_logger()
 CHECK_S = 5.0
-MAX_BYTES = 2**20
 MAX_TOLD_CHARS = 300
 _CARDS = re.compile(r"(\d{1,6})x(\S+)")
-_PLANS = TypeAdapter(tuple[PoolPlan, ...])
 
 
 def read_budgets(text: str, known: Collection[str]) -> tuple[Budget, ...]:
@@ -53,11 +50,11 @@ class LastPlan:
 
 
 class PinnedPlanFile:
-    """Posts the plan of a file whenever its text changes: a YAML list with `pool`, `groups` (`type` and `count`) and
-    `split` for each pool. A file that cannot be read changes nothing; one that is gone lifts the pin."""
+    """Posts the plan of a file (`hmas.runtime.plan_file`) whenever its text changes. A file that cannot be read changes
+    nothing; one that is empty or gone lifts the pin."""
 
-    def __init__(self, path: Path, post: Callable[[object], None]) -> None:
-        self._path, self._post = path, post
+    def __init__(self, path: Path, catalogue: Catalogue, post: Callable[[object], None]) -> None:
+        self._path, self._catalogue, self._post = path, catalogue, post
         self._text: bytes | None = None
 
     async def keep(self) -> None:
@@ -68,22 +65,21 @@ class PinnedPlanFile:
 
     def look(self) -> None:
         try:
-            text = self._path.read_bytes()[: MAX_BYTES + 1] if self._path.exists() else b""
+            text = self._read()
             if text == self._text:
                 return
             self._text = text
-            self._post(PlanPinned(_parsed(text)))
-        except (OSError, ValueError) as error:
+            if len(text) > MAX_BYTES:
+                raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            plans = parse_plan(text.decode("utf-8"), self._catalogue) if text else ()
+        except (OSError, ValueError) as error:  # of the encoding, too
             log.warning("plan_file_not_valid", file=str(self._path), reason=str(error)[:MAX_TOLD_CHARS])
+            return
+        self._post(PlanPinned(plans))
 
-
-def _parsed(text: bytes) -> tuple[PoolPlan, ...]:
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"it has more than {MAX_BYTES} bytes")
-    try:
-        return _PLANS.validate_python(yaml.safe_load(text) or ())
-    except yaml.YAMLError as error:
-        raise ValueError(f"it is not YAML: {error}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    def _read(self) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                return file.read(MAX_BYTES + 1).strip()
+        except FileNotFoundError:
+            return b""

@@ -1,25 +1,57 @@
-"""Plans as YAML files: the engines that each pool is to have, in the order in which pace classes get them.
+"""Plans as YAML files: the engines that each pool is to have, in the order in which pace classes get them, and which
+classes these are.
 
 ```yaml
 llama-70b:                            # the pool
-  llama-70b-h100-tp4: 1               # an instance type of the catalogue, and how many of it
-  llama-70b-h100-tp2: 2
+  engines:
+    llama-70b-h100-tp4: 1             # an instance type of the catalogue, and how many of it
+    llama-70b-h100-tp2: 2
+  split:                              # left out: all requests share all engines
+    cuts_s: [0.02]                    # requests with a TPOT SLO of at most 20 ms have the first class
+    engines: [1, 2]                   # how many engines each class has
 ```
 """
 
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
+from hmas.contracts.control import MAX_CUTS, Split
 from hmas.contracts.pool_plan import Catalogue, Group, PoolPlan
 
 MAX_BYTES = 2**20
 MOST = 10_000  # instances of a type
 
-_Counts = Annotated[dict[str, Annotated[int, Field(ge=0, le=MOST, strict=True)]], Field(min_length=1)]
-_PLANS: TypeAdapter[dict[str, _Counts]] = TypeAdapter(Annotated[dict[str, _Counts], Field(min_length=1)])
+_Cut = Annotated[float, Field(gt=0.0, le=1e3)]
+_Class = Annotated[int, Field(ge=1, le=MOST, strict=True)]
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class _Split(BaseModel):
+    model_config = _STRICT
+    cuts_s: Annotated[tuple[_Cut, ...], Field(min_length=1, max_length=MAX_CUTS)]
+    engines: tuple[_Class, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if any(a >= b for a, b in pairwise(self.cuts_s)):
+            raise ValueError("cuts_s must ascend")
+        if len(self.engines) != len(self.cuts_s) + 1:
+            raise ValueError("engines must have one number more than cuts_s")
+        return self
+
+
+class _Pool(BaseModel):
+    model_config = _STRICT
+    engines: Annotated[dict[str, Annotated[int, Field(ge=0, le=MOST, strict=True)]], Field(min_length=1)]
+    split: _Split | None = None
+
+
+_PLANS: TypeAdapter[dict[str, _Pool]] = TypeAdapter(Annotated[dict[str, _Pool], Field(min_length=1)])
 
 
 def read_plan(path: Path, catalogue: Catalogue) -> tuple[PoolPlan, ...]:
@@ -44,18 +76,35 @@ def parse_plan(text: str, catalogue: Catalogue) -> tuple[PoolPlan, ...]:
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in fault["loc"]) or "it"
-        raise ValueError(f"{where}: {fault['msg']}: use `pool: {{type: count}}`") from None
-    return tuple(_plan(pool, counts, catalogue) for pool, counts in pools.items())
+        told = fault["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{where}: {told}: use `pool: {{engines: {{type: count}}}}`") from None
+    return tuple(_plan(name, pool, catalogue) for name, pool in pools.items())
 
 
-def _plan(pool: str, counts: dict[str, int], catalogue: Catalogue) -> PoolPlan:
+def rendered_plan(plans: Iterable[PoolPlan]) -> str:
+    """Returns plans as the text that `parse_plan` reads."""
+    return yaml.safe_dump({each.pool: _fields(each) for each in plans}, sort_keys=False)
+
+
+def _fields(plan: PoolPlan) -> dict[str, object]:
+    fields: dict[str, object] = {"engines": {each.type: each.count for each in plan.groups}}
+    if plan.split.cuts_s:
+        fields["split"] = {"cuts_s": list(plan.split.cuts_s), "engines": list(plan.split.engines)}
+    return fields
+
+
+def _plan(name: str, pool: _Pool, catalogue: Catalogue) -> PoolPlan:
     try:
-        models = {catalogue.named(name).model for name in counts}
+        models = {catalogue.named(each).model for each in pool.engines}
     except ValueError as error:
-        raise ValueError(f"{pool}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
     if len(models) > 1:
-        raise ValueError(f"{pool}: a pool serves one model, and these types serve {', '.join(sorted(models))}")
-    groups = tuple(Group(name, count) for name, count in counts.items() if count)
+        raise ValueError(f"{name}: a pool serves one model, and these types serve {', '.join(sorted(models))}")
+    groups = tuple(Group(each, count) for each, count in pool.engines.items() if count)
     if not groups:
-        raise ValueError(f"{pool}: at least one engine must stay")
-    return PoolPlan(pool=pool, groups=groups)
+        raise ValueError(f"{name}: at least one engine must stay")
+    split = Split() if pool.split is None else Split(pool.split.cuts_s, pool.split.engines)
+    engines = sum(each.count for each in groups)
+    if split.cuts_s and sum(split.engines) != engines:
+        raise ValueError(f"{name}: the split has {sum(split.engines)} engines, and the pool {engines}")
+    return PoolPlan(pool=name, groups=groups, split=split)

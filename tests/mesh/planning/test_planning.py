@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from hmas.contracts.control import TopologyName
@@ -17,7 +16,7 @@ from hmas.contracts.step_cost import StepCostModel
 from hmas.laws.placement.demand import SampledRequest
 from hmas.laws.request_rows import RequestRow
 from hmas.mesh.past_files import Past
-from hmas.mesh.planning.cli import plan
+from hmas.mesh.planning.cli import app
 from hmas.mesh.planning.past_demand import demand_in
 from hmas.runtime.catalogue_file import render_catalogue
 from hmas.runtime.plan_file import parse_plan
@@ -91,8 +90,6 @@ def files(tmp_path: Path) -> tuple[str, str]:
 
 
 def called(*args: str) -> tuple[int, str]:
-    app = typer.Typer()
-    app.command()(plan)
     result = CliRunner().invoke(app, args)
     return result.exit_code, " ".join(result.output.split())
 
@@ -100,7 +97,7 @@ def called(*args: str) -> tuple[int, str]:
 def test_a_plan_is_printed_and_written(files: tuple[str, str], tmp_path: Path) -> None:
     trace, catalogue = files
     out = tmp_path / "folder" / "plan.yaml"
-    code, text = called(f"m={trace}", "--gpus", "4xH100", "--catalogue", catalogue, "--out", str(out))
+    code, text = called("search", f"m={trace}", "--gpus", "4xH100", "--catalogue", catalogue, "--out", str(out))
     assert code == 0, text
     assert "1 x m-tp1" in text
     assert "One type is enough for each model." in text
@@ -120,6 +117,6 @@ def test_a_plan_is_printed_and_written(files: tuple[str, str], tmp_path: Path) -
     ],
 )
 def test_what_cannot_be_planned_is_said(files: tuple[str, str], load: str, gpus: str, told: str) -> None:
-    code, text = called(load.format(files[0]), "--gpus", gpus, "--catalogue", files[1])
+    code, text = called("search", load.format(files[0]), "--gpus", gpus, "--catalogue", files[1])
     assert code != 0
     assert told in text

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from hmas.contracts.pool_plan import Catalogue, Group, PlanCandidate, PlanDecision, PlanStep
 from hmas.contracts.views import VLong
+from hmas.laws.engine_census import EngineCensus
 from hmas.laws.plan_steps import InstanceCounts
 from hmas.meta.agent.config import PlanActs, PlanConfig
-from hmas.meta.agent.plans.engine_census import EngineCensus
 from hmas.meta.agent.plans.mix_clock import MixClock
 
 DAY_S = 86_400.0
