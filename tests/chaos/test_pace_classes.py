@@ -80,4 +80,6 @@ async def test_a_class_that_loses_its_engine_runs_on_the_other_and_goes_back(spl
     assert ran == {lax_on}
 
     await eventually(lambda: is_split(split), PATIENCE_S)
-    assert await where(split) == [(strict_on, STRICT), (lax_on, LAX)]
+    async with asyncio.timeout(PATIENCE_S):  # until gateway and worker have heard that the engine is back
+        while await where(split) != [(strict_on, STRICT), (lax_on, LAX)]:
+            await asyncio.sleep(0.5)

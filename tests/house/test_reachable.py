@@ -17,6 +17,7 @@ LABORATORY = "hmas_lab"
 BY_NAME: dict[str, tuple[str, ...]] = {
     "hmas.mesh.cli": tuple(part.module for part in PARTS.values() if not part.module.startswith(LABORATORY)),
     "hmas.meta.rehearsals": ("hmas.sim.past.rehearse",),
+    "hmas.meta.plan_searches": ("hmas.sim.searched_plans",),
     "hmas.console.rehearsals": ("hmas.mesh.whatif_cli",),
 }
 

@@ -13,7 +13,7 @@ from hmas.contracts.control import (
     TopologyReceived,
 )
 from hmas.contracts.past import PastBlock
-from hmas.contracts.pool_plan import PlanCandidate, PlanDecision, PoolPlan
+from hmas.contracts.pool_plan import Budget, Catalogue, PlanCandidate, PlanDecision, PoolPlan
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
@@ -74,6 +74,17 @@ class PlansProposed:
 
     candidates: tuple[PlanCandidate, ...]
     by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlansSearched:
+    """The search with that number ended. `error` says why it found nothing, if it could not be made; without, what runs
+    is the best plan. `cpu_s`: the CPU time that it took, however it ended."""
+
+    number: int
+    candidates: tuple[PlanCandidate, ...]
+    error: str = ""
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,7 @@ MetaEvent = (
     | RehearsalAnswered
     | PinChanged
     | PlansProposed
+    | PlansSearched
     | PlanPinned
     | HeartbeatReceived
     | TopologyRestored
@@ -235,6 +247,20 @@ class Rehearse:
     timeout_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlans:
+    """Search for the plan under which the most of the last `window_s` seconds' requests would have been on time, of the
+    pools of `standing`, the plan that runs now, within `budgets`, in a process that gives way to all that serves. The
+    outcome comes back as `PlansSearched` with the same `number`, after twice `timeout_s` at the latest."""
+
+    number: int
+    standing: tuple[PoolPlan, ...]
+    catalogue: Catalogue
+    budgets: tuple[Budget, ...]
+    window_s: float
+    timeout_s: float
+
+
 QosEffect = PublishShort | PublishLong | KeepPast
-MetaEffect = PublishTopology | PublishLayout | PublishPlan | PublishAudit | AskSelector | Rehearse
+MetaEffect = PublishTopology | PublishLayout | PublishPlan | PublishAudit | AskSelector | Rehearse | SearchPlans
 StateraEffect = PublishTuple | PublishAudit

@@ -112,7 +112,8 @@ class PlannedEngines:
     def first(self) -> list[ProcessSpec]:
         """Writes the plan's files and returns its engines, which serve at once."""
         self._files.write(self._files.catalogue, render_catalogue(self._planned.catalogue))
-        self._files.write(self._files.plan, rendered_plan(self._planned.plans))
+        for path in (self._files.first, self._files.plan):
+            self._files.write(path, rendered_plan(self._planned.plans))
         for group in (group for each in self._planned.plans for group in each.groups):
             for _ in range(group.count):
                 self._engines.append(self._new(group.type, 0.0))

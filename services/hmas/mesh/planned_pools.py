@@ -38,6 +38,11 @@ class PlanFolder:
         return self.folder / "plan.yaml"
 
     @property
+    def first(self) -> Path:
+        """The plan that the mesh began with."""
+        return self.folder / "first.yaml"
+
+    @property
     def catalogue(self) -> Path:
         return self.folder / "catalogue.yaml"
 

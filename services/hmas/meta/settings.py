@@ -93,6 +93,9 @@ class MetaSettings(RuntimeSettings):
     plan_file: Path | None = Field(
         None, description="File with an operator's plan, which outranks all others while it exists"
     )
+    plan_search_s: float = Field(
+        600.0, ge=0.0, description="Seconds between two searches for a better plan of the engines; 0: none are made"
+    )
     topology_valid_for_s: float = Field(
         15.0, gt=0.5, le=MAX_VALID_FOR_S, description="Seconds for which workers obey a decision if no new one comes"
     )
@@ -147,7 +150,7 @@ class MetaSettings(RuntimeSettings):
         if (alike := alike_types(catalogue)) is not None:
             raise ValueError(f"HMAS_CATALOGUE: engines of {alike[0]} and {alike[1]} cannot be told apart: keep one")
         budgets = read_budgets(self.plan_budget, {each.hardware for each in catalogue.types})
-        return PlanConfig(catalogue=catalogue, budgets=budgets, acts=self.plan)
+        return PlanConfig(catalogue=catalogue, budgets=budgets, acts=self.plan, search_every_s=self.plan_search_s)
 
     def meta_config(self) -> MetaConfig:
         return MetaConfig(

@@ -17,12 +17,14 @@ from hmas.contracts.control_agents import (
     PublishPlan,
     PublishTopology,
     Rehearse,
+    SearchPlans,
 )
 from hmas.contracts.pool_plan import PlanDecision
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors import llm
 from hmas.meta.metrics import MetaMetrics
+from hmas.meta.plan_searches import PlanSearchRunner
 from hmas.meta.rehearsals import RehearsalRunner
 from hmas.meta.server import MetaServer
 from hmas.meta.settings import MetaSettings
@@ -55,6 +57,7 @@ class MetaShell:
         self._llm = _llm_client(settings, self.service.post) if settings.asks_llm else None
         self._useless_told = False
         self._rehearsals = RehearsalRunner(self.service.bus, settings.rehearsal_profile, self.service.post)
+        self._searches = PlanSearchRunner(self.service.bus, self.service.post)
 
     def execute(self, effect: MetaEffect) -> None:
         match effect:
@@ -87,6 +90,8 @@ class MetaShell:
                     self._llm.ask(effect)
             case Rehearse():
                 self._rehearsals.start(effect)
+            case SearchPlans():
+                self._searches.start(effect)
             case _:
                 assert_never(effect)
 
@@ -105,5 +110,6 @@ class MetaShell:
 
     async def close(self) -> None:
         await self._rehearsals.close()
+        await self._searches.close()
         if self._llm is not None:
             await self._llm.close()

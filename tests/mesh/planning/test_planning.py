@@ -7,17 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hmas.contracts.control import TopologyName
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.pool_plan import Catalogue, Group, InstanceType
-from hmas.contracts.rehearsal import Policy
 from hmas.contracts.request import Slo
 from hmas.contracts.step_cost import StepCostModel
 from hmas.laws.placement.demand import SampledRequest
+from hmas.laws.placement.past_demand import demand_in
 from hmas.laws.request_rows import RequestRow
-from hmas.mesh.past_files import Past
 from hmas.mesh.planning.cli import app
-from hmas.mesh.planning.past_demand import demand_in
 from hmas.runtime.catalogue_file import render_catalogue
 from hmas.runtime.plan_file import parse_plan
 
@@ -32,20 +29,16 @@ ROW = RequestRow(
 )  # fmt: skip
 
 
-def past(*rows: RequestRow) -> Past:
-    return Past(pool="p", in_force=Policy(topology=TopologyName.FCFS), rows=tuple(rows))
-
-
 def sampled(*rows: RequestRow, window_s: float = 60.0) -> tuple[SampledRequest, ...]:
-    return demand_in(past(*rows), "p", "m", window_s).requests
+    return demand_in(rows, "p", "m", window_s).requests
 
 
 def test_the_last_seconds_count_from_their_own_beginning() -> None:
     rows = [replace(ROW, arrival_s=at_s) for at_s in (-100.0, -60.5, -60.0, -0.5)]
-    found = demand_in(past(*rows), "p", "m", 60.0)
+    found = demand_in(rows, "p", "m", 60.0)
     assert [each.arrival_s for each in found.requests] == [0.0, 0.5, 60.0]
     assert (found.pool, found.model, found.seconds) == ("p", "m", 60.0)
-    assert demand_in(past(*rows), "p", "m", 600.0).seconds == 99.5
+    assert demand_in(rows, "p", "m", 600.0).seconds == 99.5
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from hmas.contracts.pool_plan import Budget, Catalogue, Group
 from hmas.laws.layout import described_split
 from hmas.laws.placement.demand import PoolDemand
 from hmas.laws.placement.fluid_bound import fluid_bound
+from hmas.laws.placement.past_demand import demand_in
 from hmas.laws.placement.plan_search import PlacementFound, SearchConfig, search
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import run_command
 from hmas.mesh.past_files import read_past
 from hmas.mesh.planned_pools import PlanFolder, budget_of
-from hmas.mesh.planning.past_demand import demand_in
 from hmas.mesh.planning.running import counts_in, heard, plan_table, steps_table, steps_to
-from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
+from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.whatif import seconds
 from hmas.runtime.catalogue_file import read_catalogue, shipped_catalogue
 from hmas.runtime.plan_file import read_plan, rendered_plan
@@ -144,13 +144,10 @@ def apply(plan: PlanPath, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
     controller the file by HMAS_PLAN_FILE."""
 
     async def main() -> int:
-        state = read_state(data_dir)
-        if not state.plan_folder:
-            raise ValueError("this mesh follows no plan: start it with `hmas up --plan`")
-        files = PlanFolder(Path(state.plan_folder))
+        state, files = _planned(data_dir)
         known = read_catalogue(files.catalogue)
-        plans, now = read_plan(plan, known), read_plan(files.plan, known)
-        if strange := {each.pool for each in plans} ^ {each.pool for each in now}:
+        plans, first = read_plan(plan, known), read_plan(files.first, known)
+        if strange := {each.pool for each in plans} ^ {each.pool for each in first}:
             raise ValueError(f"a plan for this mesh must have its pools, and no others: {', '.join(sorted(strange))}")
         view = await heard(open_bus(None, data_dir), plan=False)
         steps = steps_to(view, plans, known, [budget_of(each) for each in state.plan_cards.split(",")])
@@ -160,6 +157,27 @@ def apply(plan: PlanPath, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
         return 0
 
     run_command(main)
+
+
+@app.command()
+def lift(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+    """Let the controller of `hmas up --plan` plan by itself: it begins with the engines that there are, and
+    searches for better ones every ten minutes."""
+
+    async def main() -> int:
+        _, files = _planned(data_dir)
+        files.write(files.plan, "")
+        return 0
+
+    run_command(main)
+
+
+def _planned(data_dir: Path) -> tuple[MeshState, PlanFolder]:
+    """Returns the embedded mesh, and the files of its plan. Raises ValueError if it follows none, and NoMesh."""
+    state = read_state(data_dir)
+    if not state.plan_folder:
+        raise ValueError("this mesh follows no plan: start it with `hmas up --plan`")
+    return state, PlanFolder(Path(state.plan_folder))
 
 
 def _types(catalogue: Path | None) -> Catalogue:
@@ -181,7 +199,7 @@ def _demand(text: str, window_s: float, catalogue: Catalogue) -> PoolDemand:
     if model not in models:
         raise ValueError(f"the catalogue has no model {model!r}: it has {', '.join(models)}")
     past = read_past(Path(file))
-    return demand_in(past, past.pool or model, model, window_s)
+    return demand_in(past.rows, past.pool or model, model, window_s)
 
 
 def _table(found: PlacementFound, demands: Sequence[PoolDemand], budgets: Sequence[Budget]) -> Table:

@@ -15,6 +15,7 @@ from hmas.contracts.control_agents import (
     PlanPinned,
     PlanRestored,
     PlansProposed,
+    PlansSearched,
     RehearsalAnswered,
     SelectorAnswered,
     ShortViewReceived,
@@ -26,7 +27,7 @@ from hmas.contracts.views import VLong
 from hmas.laws.epochs import is_outdated
 from hmas.meta.agent import interventions, layouts, pins, proposals, publication, trials
 from hmas.meta.agent.config import MetaConfig
-from hmas.meta.agent.plans import plan_proposals, plan_ticks
+from hmas.meta.agent.plans import plan_asks, plan_proposals, plan_ticks
 from hmas.meta.agent.selectors.table import SELECTORS, MakeSelector
 from hmas.meta.agent.state import MetaState
 
@@ -55,6 +56,8 @@ class MetaAgent:
                 return trials.on_rehearsed(state, event)
             case PinChanged(pin):
                 return pins.on_pin(state, pin)
+            case PlansSearched():
+                return plan_asks.on_searched(state, event)
             case PlansProposed() | PlanPinned():
                 return plan_proposals.on_plans(state, event)
             case HeartbeatReceived(heartbeat):
@@ -105,4 +108,4 @@ class MetaAgent:
         for pool in state.pools.values():
             effects += proposals.overdue(state, pool)
             effects += publication.publish_due(state, pool)
-        return [*effects, *plan_ticks.look(state)]
+        return [*effects, *plan_ticks.look(state), *plan_asks.ask(state)]

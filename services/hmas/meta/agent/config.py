@@ -126,6 +126,11 @@ class PlanConfig:
     miss: float = 0.05  # share of the requests by which a plan may gain less than was predicted
     misses: int = 2  # in a row, after which the controller no longer acts
     observe_s: float = 130.0  # after a plan's last step, until V_long's window lies wholly after it
+    search_every_s: float = 600.0  # between two searches for a better plan; 0: there are none
+    search_window_s: float = 300.0  # of past requests, by which plans are judged
+    search_requests: float = 200.0  # within that time, at least
+    search_timeout_s: float = 300.0  # an answer that takes longer is not waited for
+    search_cpu_share: float = 0.1  # of one core, on average
     patience: float = 5.0  # times what a step should take, after which it is given up
 
 

@@ -19,6 +19,7 @@ from hmas.contracts.control_agents import (
     PublishTuple,
     RehearsalAnswered,
     Rehearse,
+    SearchPlans,
     SelectorAnswered,
     TimerTicked,
     WorkerReported,
@@ -67,6 +68,7 @@ class SimControl:
                 PublishAudit: lambda e: self.audits.append((self._heap.now_s, e.record)),
                 AskSelector: self._ask,
                 Rehearse: self._rehearse,
+                SearchPlans: self._no_search,
             },
             "statera": {PublishTuple: lambda e: self._regulate(e.control), PublishAudit: lambda _: None},
         }
@@ -122,6 +124,9 @@ class SimControl:
         blocks = self.qos.past(self._heap.now_s, effect.pool, effect.window_s + WARM_S + LEARN_S)
         answered = self._rehearsal(effect, blocks)
         self._heap.after(answered.cpu_s, self._to_meta, answered)
+
+    def _no_search(self, effect: SearchPlans) -> None:
+        raise RuntimeError("no run searches for plans: leave the catalogue out, or set search_every_s to 0")
 
     def _to_qos(self, event: Any) -> None:
         self._mesh.step("qos", self.qos, event, self.handlers["qos"])

@@ -10,6 +10,7 @@ from hmas.laws.engine_census import EngineCensus
 from hmas.laws.plan_steps import InstanceCounts
 from hmas.meta.agent.config import PlanActs, PlanConfig
 from hmas.meta.agent.plans.mix_clock import MixClock
+from hmas.meta.agent.rehearsing import CpuBudget
 
 DAY_S = 86_400.0
 
@@ -31,6 +32,15 @@ class PlanInForce:
     def wanted(self) -> dict[str, int]:
         """Returns how many engines of each type the plan has."""
         return {each.type: each.count for plan in self.candidate.plans for each in plan.groups}
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSearch:
+    """A search that was asked for and not answered yet."""
+
+    number: int
+    began_s: float
+    deadline_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,10 @@ class PlanState:
         self.unsettled_s: float | None = None  # since when engines start or leave
         self.untouched = True  # this process has accepted nothing yet, so a previous writer's plan still counts
         self.look_s = 0.0
+        self.searches = 0  # how many were asked for
+        self.open_search: OpenSearch | None = None
+        self.search_due_s = 0.0
+        self.search_budget = CpuBudget(config.search_cpu_share)
         self.sent_s = float("-inf")
         self.sent: ToldPlan | None = None
         self._mixes: dict[str, MixClock] = {}

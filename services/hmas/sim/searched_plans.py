@@ -1,0 +1,116 @@
+"""The process of a search for plans: `python -m hmas.sim.searched_plans` reads a question from its standard input,
+gives way to everything else on the machine, and writes the plans that it found to its standard output.
+
+The question is one line of JSON, a `PlanQuestion`; the rows of the past requests follow, a line each, pool by pool.
+"""
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import BinaryIO
+
+from pydantic import TypeAdapter
+
+from hmas.contracts.pool_plan import Budget, Catalogue, ExpectedShare, PlanCandidate, PoolPlan
+from hmas.laws.placement.demand import PoolDemand
+from hmas.laws.placement.fluid_bound import fluid_bound
+from hmas.laws.placement.past_demand import demand_in
+from hmas.laws.placement.plan_search import Placement, SearchConfig, search
+from hmas.laws.request_rows import RequestRow, parse_row
+from hmas.sim.quick import QuickValue
+
+MAX_ROWS = 400_000
+SEEDS = (1, 2, 3)  # of the errors of predicted lengths, by which a plan is compared with what runs
+ERROR = 0.02  # by which such a comparison may be off beyond that; docs/results/evaluators.md has what was measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuestion:
+    """What engines the pools of `standing`, the plan that runs now, should have, judged by the last `window_s` seconds
+    of their past. `rows` says how many requests follow of each of them."""
+
+    standing: tuple[PoolPlan, ...]
+    catalogue: Catalogue
+    budgets: tuple[Budget, ...]
+    window_s: float
+    rows: tuple[int, ...]
+
+
+_QUESTION = TypeAdapter(PlanQuestion)
+_ANSWER = TypeAdapter(tuple[PlanCandidate, ...])
+
+
+def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tuple[PlanCandidate, ...]:
+    """Searches in this process. Returns the plan that was found, none if that is what runs. Raises ValueError if the
+    question cannot be answered."""
+    catalogue = question.catalogue
+    demands = [
+        demand_in(rows, plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
+        for plan, rows in zip(question.standing, pasts, strict=True)
+    ]
+    found = search(demands, catalogue, question.budgets, QuickValue(), SearchConfig(), fluid_bound)
+    chosen = found.one_type if found.one_type_is_enough else found.best
+    plans = tuple(each.plan for each in chosen.pools)
+    if plans == question.standing or not all(plan.groups for plan in plans):
+        return ()
+    return (_candidate(question, demands, chosen, found.bound),)
+
+
+def _candidate(
+    question: PlanQuestion, demands: Sequence[PoolDemand], chosen: Placement, bound: float | None
+) -> PlanCandidate:
+    plans = tuple(each.plan for each in chosen.pools)
+    triples = zip(demands, plans, question.standing, strict=True)
+    expected = tuple(_expected(question.catalogue, *each) for each in triples)
+    total = sum(each.rate_rps for each in demands)
+    now, then = (
+        sum(demand.rate_rps * share for demand, share in zip(demands, shares, strict=True)) / total
+        for shares in ([each.before for each in expected], [each.share for each in expected])
+    )
+    return PlanCandidate(
+        plans=plans,
+        expected=expected,
+        bound=1.0 if bound is None else bound,
+        reason=f"{then:.1%} on time expected, {now:.1%} of what runs",
+    )
+
+
+def _expected(catalogue: Catalogue, demand: PoolDemand, plan: PoolPlan, standing: PoolPlan) -> ExpectedShare:
+    """Returns the share of a pool's requests that a plan is expected to have on time beside that of what runs, under
+    the same errors of predicted lengths."""
+    pairs = [
+        tuple(_share(catalogue, demand, each, seed) for each in (plan, standing)) for seed in SEEDS
+    ]  # fmt: skip
+    before = sum(now for _, now in pairs) / len(pairs)
+    gains = [then - now for then, now in pairs]
+    return ExpectedShare(
+        pool=demand.pool,
+        share=sum(then for then, _ in pairs) / len(pairs),
+        low=max(0.0, before + min(gains) - ERROR),
+        high=min(1.0, before + max(gains) + ERROR),
+        before=before,
+    )
+
+
+def _share(catalogue: Catalogue, demand: PoolDemand, plan: PoolPlan, seed: int) -> float:
+    instances = [catalogue.named(group.type) for group in plan.groups for _ in range(group.count)]
+    return QuickValue(seed=seed)(demand, instances, plan.split)
+
+
+def main(source: BinaryIO, sink: BinaryIO) -> None:
+    os.nice(19)
+    gc.freeze()
+    question = _QUESTION.validate_json(source.readline())
+    lines = islice(source, MAX_ROWS)
+    pasts = [[parse_row(line) for line in islice(lines, count)] for count in question.rows]
+    sink.write(_ANSWER.dump_json(answer(question, pasts)))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.stdin.buffer, sys.stdout.buffer)
+    except (ValueError, OSError) as error:
+        sys.exit(f"{error}")
