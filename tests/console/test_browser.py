@@ -21,7 +21,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-p
 pytestmark = needs_browser
 RED_GOAL_S = 2.0
 RED_MS = 2e3 * RED_GOAL_S  # where others use the processors, it takes longer than on a machine of its own
-PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif")
+PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif", "plan")
 WATCHERS = 20
 MOST_GROWTH_BYTES = 20 * 2**20
 

@@ -11,7 +11,7 @@ from tests.console.sped import SpedConsole
 
 pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 pytestmark = needs_browser
-PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif")
+PAGES = ("now", "queue", "control", "requests", "tenants", "lanes", "jobs", "whatif", "plan")
 NAMES = [
     "<script>document.title = 'mine'</script>",
     "<img src=x onerror=\"document.title = 'mine'\">",

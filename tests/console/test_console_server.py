@@ -24,7 +24,19 @@ from hmas.runtime.extras import CannotStart
 from tests.console.heard import heartbeat, telemetry
 
 COOKIE, PROOF = cookie_of("reader-token")
-PAGES = ("/", "/now", "/control", "/requests", "/tenants", "/lanes", "/queue", "/jobs", "/whatif", "/r/some%2Fid")
+PAGES = (
+    "/",
+    "/now",
+    "/control",
+    "/requests",
+    "/tenants",
+    "/lanes",
+    "/queue",
+    "/jobs",
+    "/whatif",
+    "/plan",
+    "/r/some%2Fid",
+)
 
 
 class Desk:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hmas.console.pages.control import view_control
+from hmas.console.pages.engine_plan import view_plan
 from hmas.console.pages.jobs import view_jobs
 from hmas.console.pages.lanes import view_lanes
 from hmas.console.pages.now import view_now
@@ -26,6 +27,7 @@ PAGES: Mapping[str, View] = {
     "lanes": view_lanes,
     "jobs": view_jobs,
     "whatif": view_whatif,
+    "plan": view_plan,
 }
 # Seconds between two frames of a page: engines are watched, the rest is read.
 PERIODS_S = {"now": 0.25, "queue": 0.5}

@@ -6,12 +6,13 @@ import * as control from "/static/pages/control.js";
 import * as jobs from "/static/pages/jobs.js";
 import * as lanes from "/static/pages/lanes.js";
 import * as now from "/static/pages/now.js";
+import * as plan from "/static/pages/plan.js";
 import * as queue from "/static/pages/queue.js";
 import * as request from "/static/pages/request.js";
 import * as tenants from "/static/pages/tenants.js";
 import * as whatif from "/static/pages/whatif.js";
 
-const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs, whatif };
+const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs, whatif, plan };
 const status = document.getElementById("status");
 const main = document.getElementById("page");
 const pause = document.getElementById("pause");
