@@ -42,6 +42,7 @@ STUDIES = {
     "routing": "experiments.report.routing",
     "run": "experiments.report.pages",
     "whatif-live": "experiments.whatif_live",
+    "plan-changes": "experiments.plan_changes",
     "worth": "experiments.report.worth",
 }
 
