@@ -126,7 +126,7 @@ def test_an_explicit_word_of_the_first_paragraph_outweighs_what_follows(
 
 
 def test_matches_say_which_rules_match_and_which_in_the_first_paragraph() -> None:
-    text = "A poem about it\n\nTranslate this"
+    text = "Here goes a poem about it\n\nTranslate this"
     row, rules = matches(text), len(_RULES)
     found = {r.task for r, hit in zip(_RULES, row[:rules], strict=True) if hit}
     leading = {r.task for r, hit in zip(_RULES, row[rules : 2 * rules], strict=True) if hit}

@@ -407,21 +407,22 @@ def test_each_trend_is_of_its_own_series_and_of_closed_buckets_alone() -> None:
     agent = granted()
     offers = [0, 0, 1, 0, 0, 1, 1, 1, 1, 2, 1, 9]  # less than one a bucket; the last is still being filled
     prompts = [0, 0, 1, 0, 0, 1, 1, 1, 2, 2, 2, 999]
-    late = [0, 0, 0, 0, 1, 0, 0, 2, 3, 1, 2, 9]  # of ten that settle in each bucket but the fourth
+    late = [0, 0, 0, 0, 1, 0, 0, 2, 3, 1, 2, 9]
+    judged = [10, 5, 20, 0, 10, 5, 8, 10, 20, 4, 10, 9]  # in each bucket
     for number, (count, prompt, bad) in enumerate(zip(offers, prompts, late, strict=True)):
         now_s = 5.0 * number
         rows = tuple(
             RequestOffered(request_id=f"{number}-{i}", tenant="a", prompt_tokens=prompt, age_s=0.0)
             for i in range(count)
         )
-        ends = tuple(settled(f"s{number}-{i}", ttft_s=9.0 if i < bad else 1.0) for i in range(0 if number == 3 else 10))
+        ends = tuple(settled(f"s{number}-{i}", ttft_s=9.0 if i < bad else 1.0) for i in range(judged[number]))
         agent.step(now_s, gateway(rows, ends))
         effects = agent.step(now_s, TimerTicked())
     view = long_of(effects)
     closed = range(len(offers) - 1)
     assert view.trend_arrival == pytest.approx(slope([(i, offers[i]) for i in closed], 1.0))
     assert view.trend_prompt == pytest.approx(slope([(i, prompts[i]) for i in closed if offers[i]], 1.0))
-    assert view.trend_violation == pytest.approx(slope([(i, late[i] / 10.0) for i in closed if i != 3], 0.01))
+    assert view.trend_violation == pytest.approx(slope([(i, late[i] / judged[i]) for i in closed if judged[i]], 0.01))
 
 
 def test_who_holds_the_lease_answers_for_the_pools() -> None:
