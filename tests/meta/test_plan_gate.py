@@ -86,9 +86,17 @@ def test_a_step_is_held_back(happens: Callable[[Fleet], None], reason: str) -> N
     assert decisions(effects)[-1].reason == f"searched; {reason}"
     if happens is not miss and happens is not act_often:
         plans_of_agent(fleet).in_force = None
-    if happens is not miss:  # a pin is held back, too
+    if happens is not miss and not reason.startswith("waits because a step"):  # a pin is held back, too
         effects = fleet.at(fleet.now_s + 1.0, PlanPinned(GROWN.plans))
         assert [each for each in about_plans(effects) if each[0] == "step"] == []
+
+
+def test_an_operators_plan_does_not_rest_on_what_the_catalogue_says_of_steps() -> None:
+    fleet = running(SCALE, a="tp4")
+    be_slow(pace("a", 1.5))(fleet)
+    fleet.at(fleet.now_s + 1.0)
+    effects = fleet.now(PlanPinned(GROWN.plans))
+    assert [each for each in about_plans(effects) if each[0] == "step"] == UP[1:]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def held_back(
         return f"waits for the end of the bypass of {', '.join(bypassed)}"
     if suspected := [path for _, path, info, _, _ in plans.census.engines(state.now_s) if info.suspected]:
         return f"waits for engines that are suspected: {', '.join(suspected)}"
-    if slow := _unlike_catalogue(state, plans):
+    if not plans.pinned and (slow := _unlike_catalogue(state, plans)):
         return slow
     if plans.acts_today(state.now_s) >= config.steps_a_day:
         return f"waits because a day has {config.steps_a_day} steps"
