@@ -206,6 +206,19 @@ def test_a_new_writer_goes_on_with_the_layout() -> None:
     assert layouts(second.at(0.1, TimerTicked())) == ["<= 65 ms: 1, > 65 ms: 1"]
 
 
+def test_a_writer_follows_a_layout_of_one_before_it_until_it_has_chosen_itself() -> None:
+    first = begun()
+    first.at(1.0, LongViewReceived(TIGHT))
+    (decision,) = first.agent.layouts()
+    second = Drive(layout=ADAPTIVE)
+    second.at(0.0, beat("e1", "e2"), EpochGranted(4))
+    second.at(0.1, LayoutRestored(replace(decision, epoch=4)))  # its own: not of one before it
+    assert second.agent.layouts()[0].layout == MIXED
+    for layout in (decision.layout, MIXED, decision.layout):  # what is followed counts as nobody's choice here
+        second.at(0.2, LayoutRestored(replace(decision, layout=layout, epoch=3)))
+        assert second.agent.layouts()[0].layout == layout
+
+
 def test_the_shape_of_a_layout_with_an_empty_class_is_mixed() -> None:
     assert split_of(MIXED) == Split()
     (decision,) = begun().agent.layouts()

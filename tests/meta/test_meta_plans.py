@@ -204,6 +204,12 @@ def test_of_several_plans_the_one_that_gains_most_is_taken() -> None:
     assert records(effects)[1].predicted_gain == pytest.approx(0.2)
 
 
+def test_a_plan_that_cannot_be_carried_out_does_not_hide_those_after_it() -> None:
+    faulty = candidate(pool_plan(tp4=9), low=0.9)
+    effects = running().now(proposed(faulty, MIXED_PLAN))
+    assert about_plans(effects)[:2] == [("rejected", "m: 9 tp4"), ("plan", "m: 1 tp4, 2 tp2")]
+
+
 def test_what_runs_is_accepted_as_a_plan_without_a_gain() -> None:
     effects = running().now(proposed(candidate(pool_plan(tp4=2), gain=0.0)))
     assert about_plans(effects) == [("plan", "m: 2 tp4")]
@@ -375,6 +381,7 @@ def test_after_two_misses_in_a_row_nothing_is_ordered_until_an_operator_says_so(
         "stopped after 2 plans that gained less than predicted; a pin goes on"
     )
     assert about_plans(fleet.now(PlanPinned((pool_plan(tp4=1),))))[1] == ("step", "tp4: 2 to 1")
+    assert fleet.agent._state.plans.misses == 0
 
 
 def test_a_plan_whose_engines_do_not_come_is_given_up_for_what_runs() -> None:
