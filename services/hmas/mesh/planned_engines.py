@@ -20,7 +20,8 @@ from hmas.runtime.catalogue_file import read_catalogue, render_catalogue, shippe
 from hmas.runtime.plan_file import read_plan, rendered_plan
 
 LOOK_EVERY_S = 0.5
-DRAIN_S = 3600.0  # for which an engine that leaves may still answer; only then is it ended
+DRAIN_S = 3600.0  # for which workers let requests go on at an engine that is no longer named
+GRACE_S = 10.0  # in which what came between the last look and the end of an idle engine is still answered
 UNREAD_S = 5.0  # in which workers have read that an engine is no longer named, twice over
 ANSWER_S = 2.0
 _RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
@@ -163,9 +164,9 @@ class PlannedEngines:
         argv = self._command(
             "--catalogue", str(self._files.catalogue), "--profile", engine.type, "--port", str(engine.port),
             "--served-model-name", engine.pool, "--start-delay-s", f"{engine.starts_s:g}",
-            "--shutdown-grace-s", f"{DRAIN_S:.0f}",
+            "--shutdown-grace-s", f"{GRACE_S:.0f}",
         )  # fmt: skip
-        return ProcessSpec(engine.name, argv, prompt=True)
+        return ProcessSpec(engine.name, argv, stop_grace_s=GRACE_S + 2.0, prompt=True)
 
     def _name(self) -> None:
         """Writes for each pool the engines that may be used."""
