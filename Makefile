@@ -21,7 +21,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help lock run run-compare up house quick test test-long checks unit unit-long mutants e2e e2e-long console-test console-picture chaos chaos-long soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
+.PHONY: help lock run run-compare up house quick test test-long checks unit unit-long mutants e2e e2e-beside e2e-alone e2e-long e2e-long-beside e2e-long-alone console-test console-picture chaos chaos-long soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
 	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
@@ -84,7 +84,7 @@ test-long: $(STAMP) ## the rest: properties with all examples, long loads, repea
 checks: lint type layers protos-check docs-check site ## what needs no process to run
 
 # Which part of a suite a target runs.
-PART = $(if $(filter %-long,$@),long,not long)
+PART = $(if $(findstring -long,$@),long,not long)
 
 unit: $(STAMP) ## unit and property tests, on every core, few Hypothesis examples
 	$(TIMED) HMAS_HYPOTHESIS_PROFILE=short $(PYTEST) -m "$(UNIT) and $(PART)" --numprocesses logical --dist worksteal
@@ -96,8 +96,13 @@ unit-long: $(STAMP) ## all Hypothesis examples, and what is marked `long`; with 
 	$(TIMED) nice -n 10 $(PYTEST) -m "$(UNIT) and ($(PART) or hypothesis)" --numprocesses logical --dist worksteal
 
 e2e e2e-long: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time; what needs a quiet machine alone
-	$(TIMED) $(PYTEST) -m "e2e and $(PART) and not quiet" --numprocesses 2 --dist loadfile tests/e2e && \
-	  $(PYTEST) -m "e2e and $(PART) and quiet" tests/e2e
+	$(TIMED) $(MAKE) --no-print-directory $@-beside && $(MAKE) --no-print-directory $@-alone
+
+e2e-beside e2e-long-beside: $(STAMP)
+	$(TIMED) $(PYTEST) -m "e2e and $(PART) and not quiet" --numprocesses 2 --dist loadfile tests/e2e
+
+e2e-alone e2e-long-alone: $(STAMP)
+	$(TIMED) $(PYTEST) -m "e2e and $(PART) and quiet" tests/e2e
 
 console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
 	$(TIMED) $(PYTEST) -m browser -rs tests/console
