@@ -24,8 +24,8 @@ from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors import llm
 from hmas.meta.metrics import MetaMetrics
-from hmas.meta.plan_searches import PlanSearchRunner
-from hmas.meta.rehearsals import RehearsalRunner
+from hmas.meta.plan_searches import plan_search_runs
+from hmas.meta.rehearsals import rehearsal_runs
 from hmas.meta.server import MetaServer
 from hmas.meta.settings import MetaSettings
 from hmas.runtime.agent_service import AgentService
@@ -56,8 +56,8 @@ class MetaShell:
         self.service: AgentService[MetaEvent, MetaEffect] = AgentService(origin, settings, agent, self.execute)
         self._llm = _llm_client(settings, self.service.post) if settings.asks_llm else None
         self._useless_told = False
-        self._rehearsals = RehearsalRunner(self.service.bus, settings.rehearsal_profile, self.service.post)
-        self._searches = PlanSearchRunner(self.service.bus, self.service.post)
+        self._rehearsals = rehearsal_runs(self.service.bus, settings.rehearsal_profile, self.service.post)
+        self._searches = plan_search_runs(self.service.bus, self.service.post)
 
     def execute(self, effect: MetaEffect) -> None:
         match effect:
