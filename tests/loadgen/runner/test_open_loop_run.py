@@ -156,7 +156,7 @@ async def test_several_urls_share_by_least_outstanding(engine: FakeEngine) -> No
 
 
 async def test_the_in_flight_bound_makes_the_run_invalid(engine: FakeEngine) -> None:
-    chosen = plan(engine, trace(5), {"body": {"behaviour": "hang"}}, max_in_flight=2, drain_s=0.05)
+    chosen = plan(engine, trace(5), {"body": {"behaviour": "hang"}}, max_in_flight=2, drain_s=1.0)
     result = await run_load(chosen)
     assert len(engine.seen) == 2
     assert result.reasons == ("3 requests were not sent: client in-flight bound",)
