@@ -22,6 +22,7 @@ from hmas.contracts.pool_plan import Budget, ExpectedShare, Group, PlanCandidate
 from hmas.contracts.registry import EngineInfo, HeartbeatReceived
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, PlanActs, PlanConfig
+from hmas.meta.agent.plans.plan_state import DAY_S
 from hmas.meta.agent.pool import Decider
 from tests.builders.instance_types import CATALOGUE, pool_plan
 from tests.builders.registry import engine_info, worker_heartbeat
@@ -436,6 +437,19 @@ def test_a_new_writer_goes_on_where_the_last_one_was() -> None:
     assert decisions(effects)[-1].seq > decision.seq
     fleet = restored(PLAN, decision, a="tp4")  # with less power than it
     assert decisions(fleet.at(30.0))[-1].ordered == ()
+
+
+def test_a_new_writer_counts_the_steps_of_the_day_before_it() -> None:
+    last = running()
+    first = decisions(last.now(proposed(MIXED_PLAN)))[-1]
+    assert first.acted_age_s == (0.0,)
+    full = replace(first, acted_age_s=tuple(DAY_S - 40.0 + i for i in range(SCALE.steps_a_day)))
+    fleet = restored(SCALE, full, a="tp4")
+    told = decisions(fleet.at(12.0))[-1]
+    assert told.reason.endswith("waits because a day has 20 steps")
+    assert len(told.acted_age_s) == SCALE.steps_a_day
+    assert told.acted_age_s[0] == pytest.approx(DAY_S - 40.0 + 19.0 + 12.0, abs=2.0)
+    assert ordered(fleet.at(60.0)) == {"tp2": 2, "tp4": 1}
 
 
 def test_a_writer_does_not_follow_itself_or_those_before_it_once_it_has_acted() -> None:

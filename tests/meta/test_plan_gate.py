@@ -127,10 +127,10 @@ def test_a_day_has_so_many_steps() -> None:
     plans = plans_of_agent(fleet)
     plans.acted_s.extend([0.0] * 19)
     assert about_plans(fleet.now(proposed(GROWN))) == UP
-    assert plans.acts_today(fleet.now_s) == 20
-    assert plans.acts_today(DAY_S - 0.1) == 20
-    assert plans.acts_today(DAY_S) == 1
-    assert plans.acts_today(DAY_S + fleet.now_s) == 0
+    assert len(plans.acted_age_s(fleet.now_s)) == 20
+    assert len(plans.acted_age_s(DAY_S - 0.1)) == 20
+    assert len(plans.acted_age_s(DAY_S)) == 1
+    assert plans.acted_age_s(DAY_S + fleet.now_s) == ()
 
 
 def test_an_old_plan_is_not_begun() -> None:

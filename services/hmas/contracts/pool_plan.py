@@ -158,6 +158,7 @@ class PlanDecision:
 
     `ordered` are the engines of each type that an orchestrator should run now. It follows the plan a step at a time,
     and is empty unless the controller may scale. `epoch` and `seq` order decisions; `selector` says who made this one.
+    `acted_age_s` are the irreversible steps of the last day, in s before the decision: a next writer counts them, too.
     """
 
     plans: tuple[PoolPlan, ...]
@@ -170,3 +171,4 @@ class PlanDecision:
     valid_for_s: float
     reason: str
     selector: str
+    acted_age_s: tuple[float, ...] = ()

@@ -121,6 +121,7 @@ RANGES: Mapping[str, Range] = {
     "rolling_upper": SIGNED,
     "urgency": Range(-inf, inf),  # a rank
     "age_s": DURATION_S,
+    "acted_age_s": DURATION_S,
     "waited_s": DURATION_S,
     "run_s": DURATION_S,
     "queued_s": DURATION_S,
@@ -150,7 +151,7 @@ TEXTS: Mapping[str, int] = {
 FEW = frozenset({
     "engines", "aliases", "paths", "adapters", "buckets", "tables", "shares", "prompt_histogram", "output_histogram",
     "tasks", "tenants", "nodes", "ends", "cuts_s", "demands", "paces", "plans", "groups", "steps", "leaving",
-    "expected", "ordered",
+    "expected", "ordered", "acted_age_s",
 })  # fmt: skip
 # What the fields of one message must be to one another, in words and as a Python expression of the message `v`.
 RELATIONS: Mapping[type, tuple[str, str]] = {

@@ -62,7 +62,7 @@ class ExpectedShare(_message.Message):
     def __init__(self, pool: _Optional[str] = ..., share: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., before: _Optional[float] = ...) -> None: ...
 
 class PlanDecision(_message.Message):
-    __slots__ = ("plans", "expected", "bound", "steps", "ordered", "epoch", "seq", "valid_for_s", "reason", "selector")
+    __slots__ = ("plans", "expected", "bound", "steps", "ordered", "epoch", "seq", "valid_for_s", "reason", "selector", "acted_age_s")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class PlanDecision(_message.Message):
     VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ACTED_AGE_S_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[PoolPlan]
     expected: _containers.RepeatedCompositeFieldContainer[ExpectedShare]
     bound: float
@@ -83,4 +84,5 @@ class PlanDecision(_message.Message):
     valid_for_s: float
     reason: str
     selector: str
-    def __init__(self, plans: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[ExpectedShare, _Mapping]]] = ..., bound: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[PlanStep, _Mapping]]] = ..., ordered: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ...) -> None: ...
+    acted_age_s: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, plans: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[ExpectedShare, _Mapping]]] = ..., bound: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[PlanStep, _Mapping]]] = ..., ordered: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., acted_age_s: _Optional[_Iterable[float]] = ...) -> None: ...

@@ -57,7 +57,7 @@ def held_back(
         return f"waits for engines that are suspected: {', '.join(suspected)}"
     if not plans.pinned and (slow := _unlike_catalogue(state, plans)):
         return slow
-    if plans.acts_today(state.now_s) >= config.steps_a_day:
+    if len(plans.acted_age_s(state.now_s)) >= config.steps_a_day:
         return f"waits because a day has {config.steps_a_day} steps"
     if plan.begun or plans.pinned:
         return ""

@@ -30,6 +30,7 @@ def told_if_due(
         valid_for_s=state.config.valid_for_s,
         reason=reason,
         selector=plan.by,
+        acted_age_s=plans.acted_age_s(state.now_s),
     )
     return [PublishPlan(decision)]
 

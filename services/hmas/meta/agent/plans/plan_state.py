@@ -95,11 +95,11 @@ class PlanState:
         taken = sum(n * types[o].gpus for o, n in self.ordered.items() if types[o].hardware == kind.hardware)
         return (cards - taken) // kind.gpus
 
-    def acts_today(self, now_s: float) -> int:
-        """Returns how many irreversible steps were taken within a day."""
+    def acted_age_s(self, now_s: float) -> tuple[float, ...]:
+        """Returns how long ago the irreversible steps of the last day were taken, the oldest first."""
         while self.acted_s and now_s - self.acted_s[0] >= DAY_S:
             self.acted_s.popleft()
-        return len(self.acted_s)
+        return tuple(now_s - each for each in self.acted_s)
 
     def take(self, plan: PlanInForce) -> None:
         """Puts a plan in force."""
@@ -114,6 +114,7 @@ class PlanState:
         orders = self.config.acts is PlanActs.SCALE
         known = {each.name for each in self.catalogue.types}
         self.ordered = {e.type: e.count for e in decision.ordered if e.type in known} if orders else {}
+        self.acted_s = deque(sorted(now_s - each for each in decision.acted_age_s))
         # What was ordered may be half done, and must not be left like that: its gain is not weighed again, nor judged.
         begun = bool(self.ordered)
         if not self.pinned:
