@@ -43,6 +43,12 @@ def test_a_better_plan_is_found_with_what_it_is_expected_to_bring() -> None:
     assert found.bound >= expected.share
 
 
+def test_without_the_extra_for_it_a_plan_has_no_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hmas.laws.placement.fluid_bound", None)
+    (found,) = answer(question(("m-tp1", 2)), [ROWS])
+    assert (found.bound, found.plans[0].groups) == (1.0, (Group("m-tp2", 1),))
+
+
 def test_what_runs_is_not_proposed() -> None:
     assert answer(question(("m-tp2", 1)), [ROWS]) == ()
 

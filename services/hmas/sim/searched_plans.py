@@ -7,7 +7,7 @@ The question is one line of JSON, a `PlanQuestion`; the rows of the past request
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO
@@ -16,12 +16,12 @@ from pydantic import TypeAdapter
 
 from hmas.contracts.pool_plan import Budget, Catalogue, ExpectedShare, PlanCandidate, PoolPlan
 from hmas.laws.placement.demand import PoolDemand
-from hmas.laws.placement.fluid_bound import fluid_bound
 from hmas.laws.placement.past_demand import demand_in
 from hmas.laws.placement.plan_search import Placement, SearchConfig, search
 from hmas.laws.request_rows import RequestRow, parse_row
 from hmas.sim.quick import QuickValue
 
+Bound = Callable[[Sequence[PoolDemand], Catalogue, Sequence[Budget]], float]
 MAX_ROWS = 400_000
 SEEDS = (1, 2, 3)  # of the errors of predicted lengths, by which a plan is compared with what runs
 ERROR = 0.02  # by which such a comparison may be off beyond that; docs/results/evaluators.md has what was measured
@@ -51,12 +51,21 @@ def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tup
         demand_in(rows, plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
         for plan, rows in zip(question.standing, pasts, strict=True)
     ]
-    found = search(demands, catalogue, question.budgets, QuickValue(), SearchConfig(), fluid_bound)
+    found = search(demands, catalogue, question.budgets, QuickValue(), SearchConfig(), _bound())
     chosen = found.one_type if found.one_type_is_enough else found.best
     plans = tuple(each.plan for each in chosen.pools)
     if plans == question.standing or not all(plan.groups for plan in plans):
         return ()
     return (_candidate(question, demands, chosen, found.bound),)
+
+
+def _bound() -> Bound | None:
+    """Returns what computes the bound; None where the extra `plan` is not installed, which a plan does not need."""
+    try:
+        from hmas.laws.placement.fluid_bound import fluid_bound
+    except ImportError:
+        return None
+    return fluid_bound
 
 
 def _candidate(
