@@ -162,7 +162,8 @@ def test_the_meta_controller_gets_catalogue_budget_and_power() -> None:
     told = environment(documents, "meta")
     assert {name: told[name] for name in told if name.startswith(("HMAS_PLAN", "HMAS_CATALOGUE"))} == {
         "HMAS_CATALOGUE": "/etc/hmas/catalogue/catalogue.yaml", "HMAS_PLAN": "scale",
-        "HMAS_PLAN_BUDGET": "8xh100,2xl40s",
+        "HMAS_PLAN_BUDGET": "8xh100,2xl40s", "HMAS_PLAN_FILE": "/etc/hmas/catalogue/plan.yaml",
+        "HMAS_PLAN_SEARCH_S": "600",
     }  # fmt: skip
     assert {name for name in told if name.startswith("HMAS_")} <= SETTINGS
     mounts = {each["name"]: each["mountPath"] for each in containers(documents)["meta"]["volumeMounts"]}
