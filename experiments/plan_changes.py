@@ -2,17 +2,14 @@
 a prediction for another one, the change, and the same traffic again while engines start and leave."""
 
 import json
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.live.running_mesh import HEAR_S, emptied, offered, ordered, running_mesh
 from experiments.pages.goal import Goal
 from experiments.study import Figures, Finished, Options, Study, code_of_mesh, written
 from hmas.contracts.pool_plan import Catalogue, Group, InstanceType, PoolPlan
@@ -24,11 +21,8 @@ from hmas.runtime.catalogue_file import render_catalogue
 from hmas.runtime.plan_file import rendered_plan
 from hmas_lab.sim.stored import cell_key
 
-HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, RIGHT = 0.05, 5
-START_S = 120.0
 SETTLED_S = 180.0  # until the engines are those of a plan, at most
-HEAR_S = 8.0  # until `hmas whatif` has started and heard the pool, from when on it counts back
 MESH = Path("out/plan-changes/mesh")
 MODEL, CARDS = "m", "6xh100"
 TP1 = InstanceType(
@@ -104,25 +98,12 @@ class ChangeOutcome:
 
 @contextmanager
 def running(data_dir: Path, first: PlanChange) -> Iterator[None]:
-    """Starts `hmas up --plan` on free ports under `data_dir`, and removes what lay there. Raises RuntimeError if it
-    does not start."""
-    shutil.rmtree(data_dir, ignore_errors=True)
-    data_dir.mkdir(parents=True)
-    plan, catalogue = data_dir / "first.yaml", data_dir / "types.yaml"
+    """Starts `hmas up --plan` under `data_dir`, and removes what lay there. Raises RuntimeError if that fails."""
+    plan, catalogue = emptied(data_dir) / "first.yaml", data_dir / "types.yaml"
     plan.write_text(rendered_plan([plan_of(first.before)]))
     catalogue.write_text(render_catalogue(CATALOGUE))
-    command = [HMAS, "up", "--port", "0", "--replay", "--no-console", "--data-dir", str(data_dir),
-               "--plan", str(plan), "--catalogue", str(catalogue), "--gpus", CARDS]  # fmt: skip
-    with (data_dir / "up.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            until_s = time.monotonic() + START_S
-            while not (data_dir / "mesh.json").exists():
-                if process.poll() is not None or time.monotonic() > until_s:
-                    raise RuntimeError(f"the mesh did not start: see {data_dir / 'up.log'}")
-                time.sleep(0.1)
-            yield
-        finally:
-            process.send_signal(signal.SIGINT)
+    with running_mesh(data_dir, "--plan", str(plan), "--catalogue", str(catalogue), "--gpus", CARDS):
+        yield
 
 
 def compute(change: PlanChange, data_dir: Path = MESH) -> Figures:
@@ -132,15 +113,16 @@ def compute(change: PlanChange, data_dir: Path = MESH) -> Figures:
     before, after = folder / "before.yaml", folder / "after.yaml"
     before.write_text(rendered_plan([plan_of(change.before)]))
     after.write_text(rendered_plan([plan_of(change.after)]))
-    _ordered(data_dir, before)
+    _apply(data_dir, before)
     _settled(data_dir)
     began_s = time.monotonic()
-    _load(change, data_dir, folder / "load-before")
+    with _offered(change, data_dir, folder / "load-before"):
+        pass
     types = ("--plan", str(after), "--catalogue", str(data_dir / "types.yaml"))
     told = _whatif(data_dir, began_s, *types)
-    _ordered(data_dir, after)
+    _apply(data_dir, after)
     began_s = time.monotonic()
-    with _loading(change, data_dir, folder / "load-after"):
+    with _offered(change, data_dir, folder / "load-after"):
         took_s = _settled(data_dir)
     came = _whatif(data_dir, began_s)
     return {
@@ -150,11 +132,11 @@ def compute(change: PlanChange, data_dir: Path = MESH) -> Figures:
     }  # fmt: skip
 
 
-def _ordered(data_dir: Path, plan: Path) -> None:
+def _apply(data_dir: Path, plan: Path) -> None:
     """Applies a plan, and returns once the engines that may be used have changed, or are those of the plan already."""
     named = PlanFolder(Path(read_state(data_dir).plan_folder)).engines(1)
     before = named.read_text()
-    steps = _hmas(data_dir, "plan", "apply", str(plan))
+    steps = ordered(data_dir, "plan", "apply", str(plan))
     until_s = time.monotonic() + SETTLED_S
     while "nothing is left" not in steps and named.read_text() == before:
         if time.monotonic() > until_s:
@@ -165,47 +147,19 @@ def _ordered(data_dir: Path, plan: Path) -> None:
 def _settled(data_dir: Path) -> float:
     """Waits until the engines are those of the plan, and returns for how long."""
     began_s = time.monotonic()
-    while "nothing is left" not in (told := _hmas(data_dir, "plan", "show")):
+    while "nothing is left" not in (told := ordered(data_dir, "plan", "show")):
         if time.monotonic() - began_s > SETTLED_S:
             raise RuntimeError(f"the engines are not those of the plan after {SETTLED_S:g} s:\n{told}")
     return time.monotonic() - began_s
 
 
-def _command(change: PlanChange, data_dir: Path, out: Path) -> list[str]:
-    return [HMAS, "load", "run", change.kind, "--url", read_state(data_dir).gateway_url, "--replay-field", "--send-slo",
-            "--duration", str(change.seconds), "--rate", f"{change.rate:g}", "--seed", str(change.seed),
-            "--out", str(out)]  # fmt: skip
-
-
-def _load(change: PlanChange, data_dir: Path, out: Path) -> None:
-    """Offers the traffic until the last answer has come. Its status says whether the load kept its own pace."""
-    subprocess.run(_command(change, data_dir, out), capture_output=True, check=False)
-    if not out.exists():
-        raise RuntimeError(f"the load of {change.name} was not offered")
-
-
-@contextmanager
-def _loading(change: PlanChange, data_dir: Path, out: Path) -> Iterator[None]:
-    """Offers the traffic beside the block, and waits for its last answer."""
-    command = _command(change, data_dir, out)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        yield
-        process.wait()
-    if not out.exists():
-        raise RuntimeError(f"the load of {change.name} was not offered")
+def _offered(change: PlanChange, data_dir: Path, out: Path) -> AbstractContextManager[None]:
+    return offered(data_dir, out, change.kind, change.rate, change.seed, change.seconds)
 
 
 def _whatif(data_dir: Path, began_s: float, *options: str) -> dict[str, Any]:
     last_s = time.monotonic() - began_s + HEAR_S
-    return dict(json.loads(_hmas(data_dir, "whatif", "--last", f"{last_s:.0f}s", *options, "--json")))
-
-
-def _hmas(data_dir: Path, *args: str) -> str:
-    command = [HMAS, *args, "--data-dir", str(data_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 3):  # 3: a what-if that abstains
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
-    return done.stdout
+    return dict(json.loads(ordered(data_dir, "whatif", "--last", f"{last_s:.0f}s", *options, "--json")))
 
 
 def goals(outcomes: Sequence[ChangeOutcome]) -> list[Goal]:

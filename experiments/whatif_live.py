@@ -2,10 +2,6 @@
 topology, a prediction for another one, the switch, and the same traffic again."""
 
 import json
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +10,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from experiments.live.running_mesh import HEAR_S, emptied, offered, ordered, running_mesh
 from experiments.pages.goal import Goal
 from experiments.study import Figures, Finished, Options, Study, code_of_mesh, written
 from hmas.contracts.control import TopologyName
@@ -23,11 +20,8 @@ from hmas.mesh.state import read_state
 from hmas.sim.past.fitted import CHUNK_TOKENS
 from hmas_lab.sim.stored import cell_key
 
-HMAS = str(Path(sys.executable).parent / "hmas")
 WITHIN, MOVING = 0.05, 0.05  # a prediction is right within so much; a switch that moves the share by so much counts
 RIGHT, MOVED = 18, 10
-START_S = 120.0
-HEAR_S = 8.0  # until `hmas whatif` has started and heard the pool, from when on it counts back
 TOKEN_BUDGET = builtin_profile(MeshOptions().profile).limits.max_num_batched_tokens  # as an operator knows his engines'
 MESH = Path("out/whatif-live/mesh")
 T = TopologyName
@@ -90,32 +84,20 @@ class LiveOutcome:
 
 @contextmanager
 def running(data_dir: Path) -> Iterator[None]:
-    """Starts `hmas up` on free ports under `data_dir`, and removes what lay there. Raises RuntimeError if it
-    does not start."""
-    shutil.rmtree(data_dir, ignore_errors=True)
-    data_dir.mkdir(parents=True)
-    command = [HMAS, "up", "--port", "0", "--emulated", "2", "--replay", "--no-console", "--data-dir", str(data_dir)]
-    with (data_dir / "up.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            until_s = time.monotonic() + START_S
-            while not (data_dir / "mesh.json").exists():
-                if process.poll() is not None or time.monotonic() > until_s:
-                    raise RuntimeError(f"the mesh did not start: see {data_dir / 'up.log'}")
-                time.sleep(0.1)
-            # `hmas whatif` would simulate emulated engines by their own costs; of real ones it knows their pace alone.
-            replace(read_state(data_dir), profile="").write(data_dir)
-            yield
-        finally:
-            process.send_signal(signal.SIGINT)
+    """Starts `hmas up` under `data_dir`, and removes what lay there. Raises RuntimeError if it does not start."""
+    with running_mesh(emptied(data_dir), "--emulated", "2"):
+        # `hmas whatif` would simulate emulated engines by their own costs; of real ones it knows their pace alone.
+        replace(read_state(data_dir), profile="").write(data_dir)
+        yield
 
 
 def compute(run: LiveSwitch, data_dir: Path = MESH) -> Figures:
     """Makes one switch on the mesh that runs under `data_dir`. Raises RuntimeError if a command fails."""
-    url, out = read_state(data_dir).gateway_url, data_dir / f"load-{run.key()}"
+    out = data_dir / f"load-{run.key()}"
     switch = "--topology", run.after.value
     stated = *switch, "--max-num-batched-tokens", str(TOKEN_BUDGET)
-    told, unstated = _under(run.before, run, data_dir, url, out / "before", stated, switch)
-    (came,) = _under(run.after, run, data_dir, url, out / "after", ())
+    told, unstated = _under(run.before, run, data_dir, out / "before", stated, switch)
+    (came,) = _under(run.after, run, data_dir, out / "after", ())
     return {
         "run": run.name, "requests": told["observed"]["requests"],
         "before": told["observed"]["on_time"], "simulated": told["in_force"]["on_time"],
@@ -130,35 +112,20 @@ def _predicted(told: dict[str, Any]) -> float:
 
 
 def _under(
-    topology: TopologyName, run: LiveSwitch, data_dir: Path, url: str, out: Path, *asked: tuple[str, ...]
+    topology: TopologyName, run: LiveSwitch, data_dir: Path, out: Path, *asked: tuple[str, ...]
 ) -> list[dict[str, Any]]:
     """Pins a topology, offers the traffic until the last answer has come, and returns what `hmas whatif` answers to
     each of these options, of all that came since the pin: some orders take much longer for the last answers than
     others."""
     began_s = time.monotonic()
-    _hmas(data_dir, "pin", topology)
-    _load(run, url, out)
+    ordered(data_dir, "pin", topology)
+    with offered(data_dir, out, run.kind, run.rate, run.seed, run.seconds):
+        pass
     found = []
     for options in asked:
         last_s = time.monotonic() - began_s + HEAR_S
-        found.append(_hmas(data_dir, "whatif", "--last", f"{last_s:.0f}s", *options, "--json"))
+        found.append(dict(json.loads(ordered(data_dir, "whatif", "--last", f"{last_s:.0f}s", *options, "--json"))))
     return found
-
-
-def _load(run: LiveSwitch, url: str, out: Path) -> None:
-    args = ("load", "run", run.kind, "--url", url, "--replay-field", "--send-slo", "--duration", str(run.seconds),
-            "--rate", f"{run.rate:g}", "--seed", str(run.seed), "--out", str(out))  # fmt: skip
-    subprocess.run([HMAS, *args], capture_output=True, check=False)  # its status says whether it kept its own pace
-    if not out.exists():
-        raise RuntimeError(f"the load was not offered: hmas {' '.join(args)}")
-
-
-def _hmas(data_dir: Path, *args: str) -> dict[str, Any]:
-    command = [HMAS, *args, "--data-dir", str(data_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 3):  # 3: a what-if that abstains
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-300:]}")
-    return dict(json.loads(done.stdout)) if "--json" in args else {}
 
 
 def counted(outcomes: Iterable[LiveOutcome]) -> dict[str, int]:
