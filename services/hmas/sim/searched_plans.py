@@ -21,7 +21,7 @@ from hmas.laws.placement.plan_search import Placement, SearchConfig, search
 from hmas.laws.request_rows import RequestRow, parse_row
 from hmas.sim.quick import QuickValue
 
-Bound = Callable[[Sequence[PoolDemand], Catalogue, Sequence[Budget]], float]
+BoundLaw = Callable[[Sequence[PoolDemand], Catalogue, Sequence[Budget]], float]
 MAX_ROWS = 400_000
 SEEDS = (1, 2, 3)  # of the errors of predicted lengths, by which a plan is compared with what runs
 ERROR = 0.02  # by which such a comparison may be off beyond that; docs/results/evaluators.md has what was measured
@@ -59,7 +59,7 @@ def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tup
     return (_candidate(question, demands, chosen, found.bound),)
 
 
-def _bound() -> Bound | None:
+def _bound() -> BoundLaw | None:
     """Returns what computes the bound; None where the extra `plan` is not installed, which a plan does not need."""
     try:
         from hmas.laws.placement.fluid_bound import fluid_bound

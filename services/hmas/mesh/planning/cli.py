@@ -28,7 +28,7 @@ from hmas.sim.quick import QuickValue
 app = typer.Typer(no_args_is_help=True)
 console = Console() if Console().is_terminal else Console(width=160)
 
-Load = Annotated[
+PlannedLoad = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL=FILE...",
@@ -36,11 +36,11 @@ Load = Annotated[
         "Mooncake's form",
     ),
 ]
-Types = Annotated[
+PlanCatalogue = Annotated[
     Path | None,
     typer.Option("--catalogue", help="instance types, as `hmas profile fit` writes them; default: what ships"),
 ]
-Last = Annotated[str, typer.Option(help="how much of each file counts, from its end: 90s, 5m, 1h")]
+RecordEnd = Annotated[str, typer.Option(help="how much of each file counts, from its end: 90s, 5m, 1h")]
 PlanPath = Annotated[Path, typer.Argument(metavar="PLAN", help="a plan, as `hmas plan search --out` writes it")]
 NatsUrl = Annotated[str | None, typer.Option(help="URL of the mesh's NATS server; default: that of the embedded mesh")]
 DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="folder of the embedded mesh")]
@@ -48,12 +48,12 @@ DataDir = Annotated[Path, typer.Option(envvar="HMAS_DATA_DIR", help="folder of t
 
 @app.command("search")
 def search_plan(
-    load: Load,
+    load: PlannedLoad,
     gpus: Annotated[
         list[str], typer.Option(help="the cards that there are, such as 16xh100; repeat it for other hardware")
     ],
-    catalogue: Types = None,
-    last: Last = "2m",
+    catalogue: PlanCatalogue = None,
+    last: RecordEnd = "2m",
     out: Annotated[Path | None, typer.Option(help="write the plan to this file")] = None,
 ) -> None:
     """Find the engines that keep the most of these requests on time on so many cards: the number of cards of each
@@ -76,7 +76,7 @@ def search_plan(
 
 
 @app.command()
-def verify(plan: PlanPath, load: Load, catalogue: Types = None, last: Last = "2m") -> None:
+def verify(plan: PlanPath, load: PlannedLoad, catalogue: PlanCatalogue = None, last: RecordEnd = "2m") -> None:
     """Simulate a plan under recorded requests: the share of them that would have been on time."""
 
     async def main() -> int:
@@ -101,7 +101,9 @@ def verify(plan: PlanPath, load: Load, catalogue: Types = None, last: Last = "2m
 
 
 @app.command("show")
-def show_running(catalogue: Types = None, nats_url: NatsUrl = None, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
+def show_running(
+    catalogue: PlanCatalogue = None, nats_url: NatsUrl = None, data_dir: DataDir = DEFAULT_DATA_DIR
+) -> None:
     """Show the plan that the running mesh follows, beside the engines that there are, and the steps that are left."""
 
     async def main() -> int:
@@ -118,7 +120,7 @@ def show_running(catalogue: Types = None, nats_url: NatsUrl = None, data_dir: Da
 @app.command("diff")
 def diff_running(
     plan: PlanPath,
-    catalogue: Types = None,
+    catalogue: PlanCatalogue = None,
     gpus: Annotated[
         list[str] | None, typer.Option(help="the cards that there are; default: those that the plan takes or that run")
     ] = None,
