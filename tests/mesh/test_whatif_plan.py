@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from hmas.contracts.control import Split, TopologyName
 from hmas.contracts.engine_kind import EngineKind
-from hmas.contracts.pool_plan import Catalogue, InstanceType
+from hmas.contracts.pool_plan import Budget, Catalogue, InstanceType
 from hmas.contracts.rehearsal import Policy, PoolEngine, PoolFacts
 from hmas.contracts.step_cost import StepCostModel
 from hmas.contracts.views import PaceView
@@ -29,6 +29,7 @@ SMALL = PoolEngine(
     max_num_seqs=16, max_model_len=4096, kv_capacity_tokens=8192, block_size=16, kind=EngineKind("", "H100"), pace=PACE
 )  # fmt: skip
 LARGE, ODD = replace(SMALL, kv_capacity_tokens=32768), replace(SMALL, kv_capacity_tokens=100)
+PAST = Past(pool="p", in_force=Policy(topology=TopologyName.MAX_ON_TIME, split=Split((0.09,), (2, 2))), rows=())
 FACTS = PoolFacts(engines=(LARGE, SMALL, SMALL, ODD), workers=1)
 
 
@@ -57,9 +58,8 @@ def test_a_plan_is_read_with_the_types_of_what_is_there(files: tuple[Path, Path]
     found = wanted(files)
     assert counts(found) == [(TP2, 2), (TP1, 1)]
     assert found.split == Split((0.05,), (1, 2))
-    past = Past(pool="p", in_force=Policy(topology=TopologyName.MAX_ON_TIME, split=Split((0.09,), (2, 2))), rows=())
-    assert [each.split for each in candidates_of(past, (), None, found.engines, (), found.split)] == [found.split]
-    assert [each.split for each in candidates_of(past, (), None, 3, ())] == [past.in_force.split]
+    assert [each.split for each in candidates_of(PAST, (), None, found, ())] == [found.split]
+    assert [each.split for each in candidates_of(PAST, (), None, WantedEngines(3, FACTS), ())] == [PAST.in_force.split]
     assert [each.instance_type for each in found.facts.engines] == [TP2, TP1, TP1, None]
 
 
@@ -68,6 +68,19 @@ def test_the_steps_are_told(files: tuple[Path, Path]) -> None:
         "1 x m-tp2 stay, 1 x m-tp2 join after 90 s, 1 x m-tp1 stay, 1 x m-tp1 drain, "
         "1 like no type of the catalogue drain"
     )
+
+
+def test_engines_leave_once_those_that_join_have_started_where_there_are_cards_for_both(
+    files: tuple[Path, Path],
+) -> None:
+    facts = replace(FACTS, engines=(LARGE, SMALL, SMALL))  # 4 cards; the plan has 5 here, and 1 elsewhere
+    for cards, leaves_s in (([], 0.0), ([7], 90.0), ([6], 0.0), ([5], 0.0)):
+        found = planned("p", facts, *files, [Budget("h100", each) for each in cards])
+        assert found.leave_after_s == leaves_s
+        (policy,) = candidates_of(PAST, (), None, found, ())
+        assert policy.leave_after_s == leaves_s
+    assert planned("p", facts, *files, [Budget("h100", 7)]).steps.endswith("1 x m-tp1 drain after 90 s")
+    assert planned("p", FACTS, *files, [Budget("h100", 99)]).leave_after_s == 0.0  # one is of no known type
 
 
 def test_a_plan_without_the_pool_is_refused_unless_the_record_has_no_name(files: tuple[Path, Path]) -> None:

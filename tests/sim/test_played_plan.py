@@ -64,6 +64,12 @@ def test_a_type_that_a_plan_names_twice_is_counted_once() -> None:
     assert played.changes == (join(30.0, "e1"),)
 
 
+def test_engines_without_a_place_leave_as_late_as_the_policy_says() -> None:
+    plan = InstanceCount(BIG, 1), InstanceCount(SLIM, 1)
+    assert played_engines([OTHER], plan, 9.0, 30.0).changes[-1] == drain(39.0, "e2")
+    assert played_engines([OTHER], plan, -25.0, 30.0).changes[-1] == drain(5.0, "e2")
+
+
 def test_a_step_that_was_taken_before_the_first_request_is_taken_when_the_replay_begins() -> None:
     plan = InstanceCount(BIG, 1), InstanceCount(SLIM, 1)
     assert played_engines([OTHER], plan, -25.0).changes == (join(5.0, "e0"), join(0.0, "e1"), drain(0.0, "e2"))

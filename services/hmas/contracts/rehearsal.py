@@ -35,8 +35,8 @@ class Policy:
 
     `engines` None: those that the pool has. A number: so many, in the mix that the pool has, all the time. Counts of
     instance types, in the order in which classes get their engines: those of a plan that is ordered when what is judged
-    begins. Then an engine that the plan has no place for is granted nothing any more and ends what runs there, and one
-    that the plan adds serves when the `start_s` of its type are over.
+    begins. `leave_after_s` later, an engine that the plan has no place for is granted nothing any more and ends what
+    runs there. One that the plan adds serves when the `start_s` of its type are over.
     """
 
     topology: TopologyName
@@ -44,6 +44,7 @@ class Policy:
     split: Split = field(default_factory=Split)
     proposer: str = ""
     engines: tuple[InstanceCount, ...] | int | None = None
+    leave_after_s: float = 0.0
     slos: tuple[SloChange, ...] = ()
 
 

@@ -15,14 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.cadences import HEARTBEAT_S
-from hmas.contracts.control import Layout, Split, TopologyDecision
-from hmas.contracts.rehearsal import LEARN_S, WARM_S, InstanceCount, Policy, PoolFacts, Rehearsal, SloChange
+from hmas.contracts.control import Layout, TopologyDecision
+from hmas.contracts.rehearsal import LEARN_S, WARM_S, Policy, PoolFacts, Rehearsal, SloChange
 from hmas.contracts.request import TaskType
 from hmas.contracts.routes import Role
 from hmas.entry_points import known_topology
 from hmas.laws.layout import split_of
 from hmas.laws.rehearsal import described, pool_facts
 from hmas.mesh.past_files import Past
+from hmas.mesh.whatif_plan import WantedEngines
 from hmas.operator.client import connected
 from hmas.operator.mesh_view import MeshView
 from hmas.runtime.bus import Bus
@@ -123,12 +124,11 @@ def candidates_of(
     past: Past,
     topologies: Sequence[str],
     objective: str | None,
-    engines: tuple[InstanceCount, ...] | int | None,
+    wanted: WantedEngines,
     slos: Sequence[str],
-    split: Split | None = None,
 ) -> tuple[Policy, ...]:
-    """Returns the policies that the options name: what is in force with what they change, once for each topology. A
-    `split` is another one. Raises ValueError."""
+    """Returns the policies that the options name: what is in force with what they change, once for each topology.
+    Raises ValueError."""
     others = [known_topology(name) for name in dict.fromkeys(topologies)]
     if objective not in (None, "requests", "tokens"):
         raise ValueError(f"{objective!r} is not an objective: choose one of requests, tokens")
@@ -136,15 +136,16 @@ def candidates_of(
     base = replace(
         past.in_force,
         proposer="operator",
-        engines=engines,
+        engines=wanted.engines,
+        leave_after_s=wanted.leave_after_s,
         slos=tuple(slo_change(slo, names) for slo in slos),
-        split=past.in_force.split if split is None else split,
+        split=past.in_force.split if wanted.split is None else wanted.split,
     )
     if objective is not None:
         base = replace(base, hints=replace(base.hints, by_tokens=objective == "tokens"))
     if others:
         return tuple(replace(base, topology=topology) for topology in others)
-    return (base,) if objective or engines is not None or slos else ()
+    return (base,) if objective or wanted.engines is not None or slos else ()
 
 
 def render(past: Past, found: Rehearsal, steps: str = "") -> RenderableType:

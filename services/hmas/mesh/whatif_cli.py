@@ -1,5 +1,6 @@
 """The options of `hmas whatif`."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,12 +8,14 @@ import typer
 from rich.console import Console
 
 from hmas.contracts.control import TopologyName
+from hmas.contracts.pool_plan import Budget
 from hmas.contracts.rehearsal import PoolEngine, PoolFacts
 from hmas.engine.core.profile import EngineProfile
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import run_command
 from hmas.mesh.past_files import Past, read_past, write_mooncake, write_own
-from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
+from hmas.mesh.planned_pools import budget_of
+from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.whatif import (
     ABSTAINS,
     asked,
@@ -50,6 +53,10 @@ PlanFile = Annotated[
 CatalogueFile = Annotated[
     Path | None, typer.Option(help="the plan's instance types, as `hmas profile fit` writes them; default: what ships")
 ]
+PlanRoom = Annotated[
+    list[str] | None,
+    typer.Option("--gpus", help="the cards that --plan may use, such as 16xh100; default: those of `hmas up --plan`"),
+]
 console = Console() if Console().is_terminal else Console(width=160)
 
 
@@ -67,6 +74,7 @@ def whatif(
     engines: Annotated[str | None, typer.Option(help="another number of engines: N, or +N or -N of those now")] = None,
     plan: PlanFile = None,
     catalogue: CatalogueFile = None,
+    gpus: PlanRoom = None,
     slo: Slos = None,
     profile: EngineProfileName = "",
     max_num_batched_tokens: MaxNumBatchedTokens = None,
@@ -93,14 +101,17 @@ def whatif(
             past = await listen(open_bus(nats_url, data_dir), pool or read_state(data_dir).pool, window_s)
         if export is not None:
             return _export(past, export, mooncake=mooncake)
-        emulated = read_state(data_dir).profile if file is None and nats_url is None and not profile else ""
+        running = read_state(data_dir) if file is None and nats_url is None else None
+        emulated = running.profile if running is not None and not profile else ""
         chosen = named_profile(profile or emulated)
-        wanted = _wanted(past, past.facts or _named_engines(chosen, engines), engines, plan, catalogue)
+        wanted = _wanted(
+            past, past.facts or _named_engines(chosen, engines), engines, plan, catalogue, _cards(gpus, running)
+        )
         question = RehearsalQuestion(
             window_s=window_s,
             facts=wanted.facts,
             in_force=past.in_force,
-            candidates=candidates_of(past, topology or (), objective, wanted.engines, slo or (), wanted.split),
+            candidates=candidates_of(past, topology or (), objective, wanted, slo or ()),
             seeds=tuple(range(1, seeds + 1)),
             profile=chosen,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -116,14 +127,25 @@ def whatif(
 
 
 def _wanted(
-    past: Past, facts: PoolFacts, engines: str | None, plan: Path | None, catalogue: Path | None
+    past: Past,
+    facts: PoolFacts,
+    engines: str | None,
+    plan: Path | None,
+    catalogue: Path | None,
+    cards: Sequence[Budget],
 ) -> WantedEngines:
     """Returns the engines that the options ask for. Raises ValueError."""
     if plan is None:
         return WantedEngines(engine_count(engines, len(facts.engines)) if engines else None, facts)
     if engines is not None and past.facts is not None:
         raise ValueError("--plan and --engines both say which engines there are: name one of them")
-    return planned(past.pool, facts, plan, catalogue)
+    return planned(past.pool, facts, plan, catalogue, cards)
+
+
+def _cards(gpus: Sequence[str] | None, running: MeshState | None) -> list[Budget]:
+    """Returns the cards that the options name, otherwise those of the embedded mesh; none where nobody knows them."""
+    known = running.plan_cards.split(",") if running is not None and running.plan_cards else []
+    return [budget_of(each) for each in gpus or known]
 
 
 def _named_engines(profile: EngineProfile | None, engines: str | None) -> PoolFacts:

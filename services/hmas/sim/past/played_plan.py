@@ -21,19 +21,25 @@ class PlayedEngines:
 
 
 def played_engines(
-    profiles: Sequence[EngineProfile], engines: tuple[InstanceCount, ...] | int | None, ordered_s: float
+    profiles: Sequence[EngineProfile],
+    engines: tuple[InstanceCount, ...] | int | None,
+    ordered_s: float,
+    leave_after_s: float = 0.0,
 ) -> PlayedEngines:
-    """Returns the engines of a replay of a pool with these under a policy's `engines`. Of an instance type are those
-    whose profile has its name. A plan's steps are ordered at the instant `ordered_s` of the replay's clock, below 0 if
-    nothing came for a while after it: a step that was taken by then is taken when the replay begins."""
+    """Returns the engines of a replay of a pool with these under a policy's `engines` and `leave_after_s`. Of an
+    instance type are those whose profile has its name. A plan's steps are ordered at the instant `ordered_s` of the
+    replay's clock, below 0 if nothing came for a while after it: a step that was taken by then is taken when the replay
+    begins."""
     if engines is None:
         return PlayedEngines(tuple(profiles))
     if isinstance(engines, int):
         return PlayedEngines(mix_of(profiles, engines))
-    return _planned(profiles, engines, ordered_s)
+    return _planned(profiles, engines, ordered_s, ordered_s + leave_after_s)
 
 
-def _planned(profiles: Sequence[EngineProfile], plan: Sequence[InstanceCount], ordered_s: float) -> PlayedEngines:
+def _planned(
+    profiles: Sequence[EngineProfile], plan: Sequence[InstanceCount], ordered_s: float, leave_s: float
+) -> PlayedEngines:
     """Keeps the first engines of each type. One that joins is like those of its type that the pool has, and otherwise
     as the catalogue says."""
     measured = {profile.name: profile for profile in reversed(profiles)}
@@ -48,7 +54,7 @@ def _planned(profiles: Sequence[EngineProfile], plan: Sequence[InstanceCount], o
             changes.append(EngineChange(max(0.0, ordered_s + kind.start_s), ChangeKind.JOIN, f"e{len(played)}"))
             played.append(measured.get(kind.name) or _as_catalogued(kind))
     for profile in left:
-        changes.append(EngineChange(max(0.0, ordered_s), ChangeKind.DRAIN, f"e{len(played)}"))
+        changes.append(EngineChange(max(0.0, leave_s), ChangeKind.DRAIN, f"e{len(played)}"))
         played.append(profile)
     return PlayedEngines(tuple(played), tuple(changes))
 

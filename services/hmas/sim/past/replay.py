@@ -105,7 +105,8 @@ class PastReplay:
 
     def engines(self, policy: Policy) -> PlayedEngines:
         """Returns the engines of a replay under a policy. A plan's steps are ordered when what is judged begins."""
-        return played_engines(self.scene.profiles, policy.engines, self._clock_s(self.judged_s))
+        ordered_s = self._clock_s(self.judged_s)
+        return played_engines(self.scene.profiles, policy.engines, ordered_s, policy.leave_after_s)
 
     def _clock_s(self, row_s: float) -> float:
         """Returns an instant of the rows' clock on that of the replay."""
