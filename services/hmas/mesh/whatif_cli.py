@@ -95,18 +95,14 @@ def whatif(
 
     async def main() -> int:
         window_s = seconds(last)
-        if file is not None:
-            past = read_past(file)
-        else:
-            past = await listen(open_bus(nats_url, data_dir), pool or read_state(data_dir).pool, window_s)
+        past = read_past(file) if file is not None else await _heard(nats_url, data_dir, pool, window_s)
         if export is not None:
             return _export(past, export, mooncake=mooncake)
         running = read_state(data_dir) if file is None and nats_url is None else None
         emulated = running.profile if running is not None and not profile else ""
         chosen = named_profile(profile or emulated)
-        wanted = _wanted(
-            past, past.facts or _named_engines(chosen, engines), engines, plan, catalogue, _cards(gpus, running)
-        )
+        facts, cards = past.facts or _named_engines(chosen, engines), _cards(gpus, running)
+        wanted = _wanted(past, facts, engines, plan, catalogue, cards)
         question = RehearsalQuestion(
             window_s=window_s,
             facts=wanted.facts,
@@ -124,6 +120,10 @@ def whatif(
         return ABSTAINS if found.abstains else 0
 
     run_command(main)
+
+
+async def _heard(nats_url: str | None, data_dir: Path, pool: str | None, window_s: float) -> Past:
+    return await listen(open_bus(nats_url, data_dir), pool or read_state(data_dir).pool, window_s)
 
 
 def _wanted(

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from hmas.contracts.control import Split
 from hmas.contracts.pool_plan import Budget, ExpectedShare, Group, PlanDecision
 from hmas.mesh.planning.cli import app
-from hmas.mesh.planning.running import counts_in, plan_table, steps_table, steps_to
+from hmas.mesh.planning.running import counts_in, plan_table, steps_table, steps_to, unsettled_in
 from hmas.operator.mesh_view import MeshView
 from tests.builders.instance_types import CATALOGUE, pool_plan
 from tests.builders.registry import engine_info, worker_heartbeat
@@ -80,6 +80,13 @@ def test_a_plan_is_shown_beside_what_there_is() -> None:
     assert "plan by pin: tight" in told
     assert "m │ tp2 │ 2 │ 1 │ 1 │ 1 │ 0 │ 95.0% (90.0% to 97.0%)" in told
     assert "m │ tp4 │ 0 │ - │ 1 │ 0 │ 0" in told
+
+
+def test_engines_that_were_ordered_are_told_until_they_are_there() -> None:
+    counts = counts_in(running(a=2, c=4), CATALOGUE, [], {"tp2": 2, "tp4": 0})
+    assert unsettled_in(counts) == "under way: 1 x tp2 start, 1 x tp4 leave"
+    assert "1 x tp2 start" in text(steps_table((), (), unsettled_in(counts)))
+    assert unsettled_in(counts_in(running(a=2), CATALOGUE, [], {"tp2": 1})) == ""
 
 
 def test_a_mesh_that_follows_no_plan_can_apply_none(tmp_path: Path) -> None:

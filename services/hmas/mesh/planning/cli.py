@@ -18,7 +18,7 @@ from hmas.mesh.client import open_bus
 from hmas.mesh.command import run_command
 from hmas.mesh.past_files import read_past
 from hmas.mesh.planned_pools import PlanFolder, budget_of
-from hmas.mesh.planning.running import counts_in, heard, plan_table, steps_table, steps_to
+from hmas.mesh.planning.running import counts_in, heard, plan_table, steps_table, steps_to, unsettled_in
 from hmas.mesh.state import DEFAULT_DATA_DIR, MeshState, read_state
 from hmas.mesh.whatif import seconds
 from hmas.runtime.catalogue_file import read_catalogue, shipped_catalogue
@@ -109,9 +109,10 @@ def show_running(
     async def main() -> int:
         known = _types_of_mesh(catalogue, nats_url, data_dir)
         view = await heard(open_bus(nats_url, data_dir), plan=True)
-        if view.plan is not None:
-            console.print(plan_table(view.plan, counts_in(view, known, view.plan.plans)))
-            console.print(steps_table(view.plan.steps, view.plan.plans))
+        if (told := view.plan) is not None:
+            counts = counts_in(view, known, told.plans, {each.type: each.count for each in told.ordered})
+            console.print(plan_table(told, counts))
+            console.print(steps_table(told.steps, told.plans, unsettled_in(counts)))
         return 0
 
     run_command(main)

@@ -49,14 +49,17 @@ async def heard(bus: Bus, *, plan: bool) -> MeshView:
     return view
 
 
-def counts_in(view: MeshView, catalogue: Catalogue, plans: Iterable[PoolPlan]) -> dict[str, InstanceCounts]:
-    """Returns how many engines of each type of a catalogue there are; what runs is taken to be wanted."""
+def counts_in(
+    view: MeshView, catalogue: Catalogue, plans: Iterable[PoolPlan], ordered: Mapping[str, int] | None = None
+) -> dict[str, InstanceCounts]:
+    """Returns how many engines of each type of a catalogue there are. What runs is taken to be wanted where nothing
+    else was `ordered`."""
     census, now_s = EngineCensus(catalogue), time.monotonic()
     census.house({group.type: each.pool for each in plans for group in each.groups})
     for row in view.workers.values():
         if row.heartbeat is not None:
             census.hear(now_s, row.heartbeat)
-    return census.counts(now_s, {})
+    return census.counts(now_s, ordered or {})
 
 
 def steps_to(
@@ -83,10 +86,10 @@ def _enough(
     return tuple(Budget(card, max(now.get(card, 0), then.get(card, 0))) for card in now | then)
 
 
-def steps_table(steps: Sequence[PlanStep], plans: Sequence[PoolPlan]) -> Table | Text:
-    """Shows the steps that are left, in their order."""
+def steps_table(steps: Sequence[PlanStep], plans: Sequence[PoolPlan], unsettled: str = "") -> Table | Text:
+    """Shows the steps that are left, in their order; without any, what they still wait for."""
     if not steps:
-        return Text("nothing is left to do: the engines are those of the plan")
+        return Text(unsettled or "nothing is left to do: the engines are those of the plan")
     table = Table(title="steps, one after the other", title_justify="left")
     for name in ("pool", "step", "acts after s", "GPU-seconds lost"):
         table.add_column(name, justify="left" if name in ("pool", "step") else "right")
@@ -95,6 +98,13 @@ def steps_table(steps: Sequence[PlanStep], plans: Sequence[PoolPlan]) -> Table |
         told = splits.get(step.pool, "") if step.kind is StepKind.RECLASS else _told(step)
         table.add_row(Text(step.pool), Text(told), f"{step.acts_after_s:.0f}", f"{step.lost_gpu_s:.0f}")
     return table
+
+
+def unsettled_in(counts: Mapping[str, InstanceCounts]) -> str:
+    """Returns which engines start or leave, in words; empty if none does."""
+    parts = [f"{each.starting} x {name} start" for name, each in counts.items() if each.starting]
+    parts += [f"{each.leaving} x {name} leave" for name, each in counts.items() if each.leaving]
+    return f"under way: {', '.join(parts)}" if parts else ""
 
 
 def _told(step: PlanStep) -> str:
