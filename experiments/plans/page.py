@@ -173,7 +173,7 @@ def _ways(table: Table, case: PlanCase) -> dict[str, Any]:
         row = table.get(case, system, QUICK) or table.get(case, system, FCFS)
         if row is not None:
             shares = [table.share(case, system, way) for way in WAYS]
-            rows.append((NAMES[system], row.engines, row.cards, *shares))
+            rows.append((NAMES[system], f"{row.engines} ({row.cards})", *shares))
     return {"title": case.name, "rows": rows}
 
 
