@@ -43,8 +43,8 @@ async def heard(bus: Bus, *, plan: bool) -> MeshView:
         raise ValueError("no worker was heard: wait until the mesh is up")
     if plan and view.plan is None:
         raise ValueError(
-            f"no plan was heard of in {LISTEN_S:.0f} s: the meta controller plans once it has HMAS_CATALOGUE and "
-            "HMAS_PLAN_FILE, and `hmas up --plan` gives it both"
+            f"no plan was heard of in {LISTEN_S:.0f} s: the meta controller tells one once it has HMAS_CATALOGUE, and "
+            "an operator's plan or one that it found; `hmas up --plan` gives it both"
         )
     return view
 

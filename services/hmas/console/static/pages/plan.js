@@ -1,6 +1,8 @@
 import { NAME, TEXT, clock, el, figures, fixed, set, share, table } from "/static/dom.js";
 
 export const title = "Plan";
+const UNKNOWN = "No plan was heard of: the meta controller tells one once it has a catalogue (HMAS_CATALOGUE), and an "
+  + "operator's plan or one that it found.";
 const count = (value) => value >= 0 ? value : "–";
 
 export function open(main) {
@@ -33,7 +35,7 @@ export function open(main) {
   main.replaceChildren(el("h2", {}, "Plan: which engines there should be"), status, planned, el("h2", {}, "Engines"),
     engines.node);
   return (view) => {
-    set(status, view.known ? "" : "The meta controller has no catalogue of instance types to plan with (HMAS_CATALOGUE).");
+    set(status, view.known ? "" : UNKNOWN);
     planned.hidden = !view.known;
     stats.update([["by", view.by || "–"], ["left", `${Object.keys(view.steps).length} steps`],
       ["at most on time", share(view.bound)], ["why", view.reason || "–"]]);
