@@ -41,6 +41,7 @@ STUDIES = {
     "regulator": "experiments.report.regulator",
     "routing": "experiments.report.routing",
     "run": "experiments.report.pages",
+    "season": "experiments.season.page",
     "whatif-live": "experiments.whatif_live",
     "plan-changes": "experiments.plan_changes",
     "worth": "experiments.report.worth",

@@ -41,6 +41,7 @@ from experiments.plans.runs import (
     FCFS,
     MESH,
     OWN,
+    PLANNED,
     QUICK,
     SERIES_SEEDS,
     PlanRow,
@@ -57,7 +58,7 @@ NAMES = {
     SR: "Selective Replication", ALPASERVE: "AlpaServe's space", MAASO: "MaaSO", MAASO_SLO: "MaaSO*",
     ONE_SIZE: "best one size for all", ONE_TYPE: "best one size a model", OURS: "ours",
 }  # fmt: skip
-WAYS = (FCFS, CLASSES, DISTRIBUTOR, QUICK, MESH)
+WAYS = (FCFS, CLASSES, DISTRIBUTOR, QUICK, PLANNED, MESH)
 SAID = {TRACE: "trace", CARDS: "cards", BURSTS: "bursts", LOAD: "load"}
 ENOUGH = 0.95  # share on time for which cards are counted
 ROOTS = (
@@ -81,12 +82,12 @@ class Table:
 
     def one_type(self, case: PlanCase) -> PlanRow | None:
         """Returns the better of the plans with one size for all and with one size a model, under our order."""
-        rows = [row for system in (ONE_SIZE, ONE_TYPE) if (row := self.get(case, system, MESH)) is not None]
+        rows = [row for system in (ONE_SIZE, ONE_TYPE) if (row := self.get(case, system, PLANNED)) is not None]
         return max(rows, key=lambda row: row.share, default=None)
 
     def gain(self, case: PlanCase) -> Paired | None:
         """Returns what ours keeps on time beyond the best with one size, over the seeds that both have."""
-        ours, other = self.get(case, OURS, MESH), self.one_type(case)
+        ours, other = self.get(case, OURS, PLANNED), self.one_type(case)
         if ours is None or other is None or len(ours.shares) != len(other.shares):
             return None
         return paired(ours.shares, other.shares)
@@ -126,7 +127,7 @@ def points(gain: Paired) -> str:
 
 
 def _level(table: Table, case: PlanCase, least: float) -> Goal:
-    row = table.get(case, OURS, MESH)
+    row = table.get(case, OURS, PLANNED)
     words = f"{case.name}: at least {least:g} on time"
     return Goal(words, f"{row.share:.3f}" if row else "", row.share >= least if row else None)
 
@@ -162,8 +163,8 @@ def _case(table: Table, case: PlanCase) -> tuple[str, ...]:
     gain, one = table.gain(case), table.one_type(case)
     return (
         case.name, table.share(case, SR, FCFS), table.share(case, ALPASERVE, FCFS),
-        table.share(case, MAASO, DISTRIBUTOR), table.share(case, MAASO, MESH), f"{one.share:.3f}" if one else "",
-        table.share(case, OURS, MESH), points(gain) if gain else "",
+        table.share(case, MAASO, DISTRIBUTOR), table.share(case, MAASO, PLANNED), f"{one.share:.3f}" if one else "",
+        table.share(case, OURS, PLANNED), points(gain) if gain else "",
     )  # fmt: skip
 
 
@@ -216,8 +217,8 @@ def _latency(table: Table) -> list[tuple[str, ...]]:
     """Returns the mean time to the first token and the mean speed of an answer of each system in the first case."""
     rows: list[tuple[str, ...]] = []
     for system in SYSTEMS:
-        way = OWN.get(system, MESH)
-        row = table.get(TWO, system, MESH if way == QUICK else way)
+        way = OWN.get(system, PLANNED)
+        row = table.get(TWO, system, PLANNED if way == QUICK else way)
         if row is not None and row.latency_s is not None and row.tokens_per_s is not None:
             rows.append((NAMES[system], row.way, f"{row.latency_s:.2f}", f"{row.tokens_per_s:.0f}"))
     return rows

@@ -31,7 +31,8 @@ from hmas_lab.placement.traces import PoolTraffic, traffic_workload
 from hmas_lab.sim.stored import cell_key
 
 QUICK = "quick"  # our order by the quick simulation
-FCFS, CLASSES, DISTRIBUTOR, MESH = Way.FCFS.value, Way.CLASSES.value, Way.DISTRIBUTOR.value, Way.MESH.value
+FCFS, CLASSES, DISTRIBUTOR = Way.FCFS.value, Way.CLASSES.value, Way.DISTRIBUTOR.value
+MESH, PLANNED = Way.MESH.value, Way.PLANNED.value
 OWN = {SR: FCFS, ALPASERVE: FCFS, MAASO: DISTRIBUTOR, MAASO_SLO: DISTRIBUTOR, ONE_TYPE: QUICK, OURS: QUICK}
 SERIES_SEEDS = 2
 
@@ -63,13 +64,14 @@ PlansCell = PlanCell | PoolRun
 def run_of(case: PlanCase, engines: PlacedEngines, way: str, seed: int) -> PoolRun:
     """Returns the run of a pool's engines. Only MaaSO's distributor needs the plan's batch limits, which would make
     requests wait under every other way. The classes are the plan's own, or those of our layout where it has none; our
-    order has its layout; and neither FCFS nor the mesh, which chooses for itself, is told a split."""
+    order has its layout, as a mesh has that is started with a plan; and neither FCFS nor a mesh without a plan, which
+    lays out by itself, is told a split."""
     groups, split = _in_order(engines.pool, engines.groups), Split()
     if way == DISTRIBUTOR:
         groups, split = engines.groups, engines.own
     elif way == CLASSES and engines.own.cuts_s:
         groups, split = tuple((name, count, 0) for name, count, _ in engines.groups), engines.own
-    elif way in (CLASSES, QUICK):
+    elif way in (CLASSES, QUICK, PLANNED):
         split = engines.layout
     return PoolRun(
         traffic=case.traffic(engines.pool), groups=groups, cuts_s=split.cuts_s, counts=split.engines, way=way,
@@ -87,11 +89,12 @@ def _in_order(pool: str, groups: Sequence[tuple[str, int, int]]) -> tuple[tuple[
 
 
 def ways_of(case: PlanCase, system: str) -> tuple[str, ...]:
-    """Returns under which ways the plans of a system are run: in a series, its own one alone."""
+    """Returns under which ways the plans of a system are run: in a series, its own one alone. Only our plans are also
+    given to a mesh that is not told their split."""
     if case.series:
         return (OWN[system],) if system in OWN else ()
-    more = (DISTRIBUTOR,) if system in (MAASO, MAASO_SLO) else ()
-    return (FCFS, CLASSES, *more, QUICK, MESH)
+    more = (DISTRIBUTOR,) if system in (MAASO, MAASO_SLO) else (MESH,) if system == OURS else ()
+    return (FCFS, CLASSES, QUICK, PLANNED, *more)
 
 
 def systems_of(case: PlanCase) -> tuple[str, ...]:

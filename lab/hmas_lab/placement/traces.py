@@ -46,6 +46,8 @@ TRACES: dict[str, tuple[TracePart, ...]] = {
     "t8": (TracePart(0.2, SHORT, TIGHT), TracePart(0.8, SHORT, WIDE)),
     "t9": (TracePart(0.5, BRIEF, TIGHT), TracePart(0.5, LONG, WIDE)),
     "t10": (TracePart(0.8, BRIEF, TIGHT), TracePart(0.2, LONG, WIDE)),
+    "t9 brief": (TracePart(1.0, BRIEF, TIGHT),),  # the two parts of t9
+    "t9 long": (TracePart(1.0, LONG, WIDE),),
 }
 
 

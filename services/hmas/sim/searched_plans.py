@@ -17,11 +17,12 @@ from pydantic import TypeAdapter
 from hmas.contracts.pool_plan import Budget, Catalogue, ExpectedShare, PlanCandidate, PoolPlan
 from hmas.laws.placement.demand import PoolDemand
 from hmas.laws.placement.past_demand import demand_in
-from hmas.laws.placement.plan_search import Placement, SearchConfig, search
+from hmas.laws.placement.plan_search import Placement, PoolValue, SearchConfig, search
 from hmas.laws.request_rows import RequestRow, parse_row
 from hmas.sim.quick import QuickValue
 
 BoundLaw = Callable[[Sequence[PoolDemand], Catalogue, Sequence[Budget]], float]
+SeededValue = Callable[[int], PoolValue]  # what a pool's engines are valued by, under one draw of predicted lengths
 MAX_ROWS = 400_000
 SEEDS = (1, 2, 3)  # of the errors of predicted lengths, by which a plan is compared with what runs
 ERROR = 0.02  # by which such a comparison may be off beyond that; docs/results/evaluators.md has what was measured
@@ -51,12 +52,27 @@ def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tup
         demand_in(rows, plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
         for plan, rows in zip(question.standing, pasts, strict=True)
     ]
-    found = search(demands, catalogue, question.budgets, QuickValue(), SearchConfig(), _bound())
+    return found_for(
+        question.standing, demands, catalogue, question.budgets, lambda seed: QuickValue(seed=seed), _bound()
+    )
+
+
+def found_for(
+    standing: Sequence[PoolPlan],
+    demands: Sequence[PoolDemand],
+    catalogue: Catalogue,
+    budgets: Sequence[Budget],
+    value: SeededValue,
+    bound: BoundLaw | None,
+) -> tuple[PlanCandidate, ...]:
+    """Returns the plan that a search finds for the demands of the pools of `standing`, in their order; none if that is
+    what runs."""
+    found = search(demands, catalogue, budgets, value(SEEDS[0]), SearchConfig(), bound)
     chosen = found.one_type if found.one_type_is_enough else found.best
     plans = tuple(each.plan for each in chosen.pools)
-    if plans == question.standing or not all(plan.groups for plan in plans):
+    if plans == tuple(standing) or not all(plan.groups for plan in plans):
         return ()
-    return (_candidate(question, demands, chosen, found.bound),)
+    return (_candidate(standing, demands, catalogue, value, chosen, found.bound),)
 
 
 def _bound() -> BoundLaw | None:
@@ -69,11 +85,23 @@ def _bound() -> BoundLaw | None:
 
 
 def _candidate(
-    question: PlanQuestion, demands: Sequence[PoolDemand], chosen: Placement, bound: float | None
+    standing: Sequence[PoolPlan],
+    demands: Sequence[PoolDemand],
+    catalogue: Catalogue,
+    value: SeededValue,
+    chosen: Placement,
+    bound: float | None,
 ) -> PlanCandidate:
     plans = tuple(each.plan for each in chosen.pools)
-    triples = zip(demands, plans, question.standing, strict=True)
-    expected = tuple(_expected(question.catalogue, *each) for each in triples)
+
+    def share(demand: PoolDemand, plan: PoolPlan, seed: int) -> float:
+        instances = [catalogue.named(group.type) for group in plan.groups for _ in range(group.count)]
+        return value(seed)(demand, instances, plan.split)
+
+    expected = tuple(
+        _expected(demand.pool, [(share(demand, plan, seed), share(demand, old, seed)) for seed in SEEDS])
+        for demand, plan, old in zip(demands, plans, standing, strict=True)
+    )
     total = sum(each.rate_rps for each in demands)
     now, then = (
         sum(demand.rate_rps * share for demand, share in zip(demands, shares, strict=True)) / total
@@ -87,26 +115,18 @@ def _candidate(
     )
 
 
-def _expected(catalogue: Catalogue, demand: PoolDemand, plan: PoolPlan, standing: PoolPlan) -> ExpectedShare:
-    """Returns the share of a pool's requests that a plan is expected to have on time beside that of what runs, under
-    the same errors of predicted lengths."""
-    pairs = [
-        tuple(_share(catalogue, demand, each, seed) for each in (plan, standing)) for seed in SEEDS
-    ]  # fmt: skip
+def _expected(pool: str, pairs: Sequence[tuple[float, float]]) -> ExpectedShare:
+    """Returns the share of a pool's requests that a plan is expected to have on time beside that of what runs, by the
+    shares of both under the same errors of predicted lengths."""
     before = sum(now for _, now in pairs) / len(pairs)
     gains = [then - now for then, now in pairs]
     return ExpectedShare(
-        pool=demand.pool,
+        pool=pool,
         share=sum(then for then, _ in pairs) / len(pairs),
         low=max(0.0, before + min(gains) - ERROR),
         high=min(1.0, before + max(gains) + ERROR),
         before=before,
     )
-
-
-def _share(catalogue: Catalogue, demand: PoolDemand, plan: PoolPlan, seed: int) -> float:
-    instances = [catalogue.named(group.type) for group in plan.groups for _ in range(group.count)]
-    return QuickValue(seed=seed)(demand, instances, plan.split)
 
 
 def main(source: BinaryIO, sink: BinaryIO) -> None:

@@ -1,0 +1,1 @@
+"""The season: whether re-planning a fleet pays over recorded days."""
