@@ -61,28 +61,25 @@ class SeasonTable:
 
 
 def goals_of(rows: Sequence[SeasonRow]) -> list[Goal]:
-    table, found = SeasonTable(rows), []
-    for day in DAYS:
-        for cards in CARDS[:-1]:
-            found.append(_worth_it(table, day.name, cards))
+    table = SeasonTable(rows)
+    found = [_worth_it(table, day.name, cards) for day in DAYS for cards in CARDS[:-1]]
     own = [row for row in rows if row.system in REPLANNED]
     parts = [part for row in own if (part := table.of_oracle(row.day, row.cards, row.system)) is not None]
     words = f"at least {OF_ORACLE:g} of the way from the static plan to the best of each window"
-    found.append(Goal(words, f"{min(parts):.2f} to {max(parts):.2f}", min(parts) >= OF_ORACLE) if parts else
-                 Goal(words, "", None))  # fmt: skip
+    told = f"{min(parts):.2f} to {max(parts):.2f}" if parts else ""
+    found.append(Goal(words, told, min(parts) >= OF_ORACLE if parts else None))
     worst = [row.worst_own_hour for row in own if row.worst_own_hour is not None]
     words = f"no hour in which it ordered engines, or the next, is {BEHIND:g} points or more below the static plan"
-    found.append(Goal(words, f"{min(worst):+.1f} points", min(worst) > -BEHIND) if worst else Goal(words, "", None))
-    most = max((row.orders for row in own), default=None)
-    words = f"at most {MOST_STEPS} steps a day"
-    return [*found, Goal(words, str(most), most is None or most <= MOST_STEPS) if own else Goal(words, "", None)]
+    found.append(Goal(words, f"{min(worst):+.1f} points" if worst else "", min(worst) > -BEHIND if worst else None))
+    most = max((row.orders for row in own), default=0)
+    return [*found, Goal(f"at most {MOST_STEPS} steps a day", str(most), most <= MOST_STEPS if own else None)]
 
 
 def _worth_it(table: SeasonTable, day: str, cards: int) -> Goal:
     """Whether re-planning gains as much as `GAIN`, or saves as much as `FEWER` of the card hours of the static plan on
     the next larger number of cards, of which it keeps as much on time."""
     more = CARDS[CARDS.index(cards) + 1]
-    words = f"{day}, {cards} cards: {100 * GAIN:g} points and more, or {100 * FEWER:g} % fewer card hours at equal shares"
+    words = f"{day}, {cards} cards: {100 * GAIN:g} points more, or {100 * FEWER:g} % fewer card hours at equal shares"
     own, static, larger = table.get(day, cards, OURS), table.get(day, cards, STATIC), table.get(day, more, STATIC)
     if own is None or static is None:
         return Goal(words, "", None)

@@ -1,7 +1,7 @@
 """A day under the meta controller that ships: its agent searches, weighs, takes steps and judges them, second by
 second, beside an orchestrator. Its search is the one that ships, too, but answers from values that are kept."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from experiments.plans.planning import SAMPLE
@@ -22,26 +22,27 @@ from hmas.contracts.pool_plan import Budget, Catalogue, PlanCandidate
 from hmas.contracts.registry import WIRE_VERSION, EngineInfo, HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.views import Tail, VLong
 from hmas.laws.placement.demand import moments_of
+from hmas.laws.placement.plan_search import PlacementFound
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.config import LayoutConfig, MetaConfig, PlanActs, PlanConfig
-from hmas.sim.searched_plans import found_for
+from hmas.sim.searched_plans import candidates_in
 from hmas_loadgen.traces.servegen import WINDOW_S
 
 VIEW_EVERY_S, VIEW_S = 5.0, 120.0
 SEARCH_S = 60.0  # that a search takes on a busy machine
 SEARCH_CPU_S = 30.0
-Answers = dict[tuple[object, ...], tuple[PlanCandidate, ...]]
+Search = Callable[[tuple[PoolLoad, ...]], PlacementFound]
 
 
 @dataclass(slots=True)
 class ReplannedDay:
-    """One day. `loads` are those of each window, and `answers` what searches found, which other days may share."""
+    """One day. `loads` are those of each window, and `search` finds the plan for such ones."""
 
     catalogue: Catalogue
     budget: Budget
     loads: tuple[tuple[PoolLoad, ...], ...]
     values: SeasonValues
-    answers: Answers
+    search: Search
     fleet: Orchestrated
     seconds: float = DAY_S
     now_s: float = 0.0
@@ -91,13 +92,9 @@ class ReplannedDay:
         """Answers by the load in the middle of the past that is asked about."""
         by_pool = {load.pool: load for load in self._loads(self.now_s - asked.window_s / 2.0)}
         loads = tuple(by_pool[plan.pool] for plan in asked.standing)
-        key = asked.standing, loads, asked.budgets
-        if key not in self.answers:
-            demands = [self.values.demand(load) for load in loads]
-            self.answers[key] = found_for(
-                asked.standing, demands, self.catalogue, asked.budgets, self.values.searched_by, None
-            )
-        return self.answers[key]
+        demands = [self.values.demand(load) for load in loads]
+        found, value = self.search(loads), self.values.searched_by
+        return candidates_in(found, asked.standing, demands, self.catalogue, asked.budgets, value)
 
     def _loads(self, at_s: float) -> tuple[PoolLoad, ...]:
         return self.loads[max(0, int(at_s // WINDOW_S))]

@@ -3,7 +3,6 @@ best plan of each window. All have the layouts that the meta controller would ch
 them better: the static plan and the followed load are chosen by it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from experiments.plans.planning import SAMPLE
@@ -11,34 +10,40 @@ from experiments.season.days import DAY_S, PoolLoad
 from experiments.season.orchestrated import Orchestrated
 from experiments.season.valuing import Engines, SeasonValues
 from hmas.contracts.pool_plan import Budget, Catalogue
-from hmas.laws.placement.plan_search import Placement, SearchConfig, search
+from hmas.laws.placement.plan_search import Placement, PlacementFound, SearchConfig, search
 from hmas_loadgen.traces.servegen import WINDOW_S
 
 LATE, EARLY = 0.95, 0.985  # share on time below which a replica is added, and which one fewer must keep to go
 LOOK_S = 300.0  # between two looks at lateness, and that load must have been lower for replicas to leave
-FIRST_LOOKS = 24  # windows on which static plans are compared first
+FIRST_LOOKS = 12  # windows on which static plans are compared first
 FINALISTS = 5
 TARGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # of the rate at which a replica keeps LATE, that it is aimed at
 Loads = tuple[tuple[PoolLoad, ...], ...]
 DayPlan = tuple[tuple[str, Engines], ...]  # of each pool
 
 
-@dataclass(frozen=True, slots=True)
-class WindowPlans:
-    """The best plan of each window, and the best with one type for each model."""
+class DaySearch:
+    """The search that ships, asked once for each load."""
 
-    best: tuple[DayPlan, ...]
-    one_type: tuple[DayPlan, ...]
+    def __init__(self, catalogue: Catalogue, budget: Budget, values: SeasonValues) -> None:
+        self._catalogue, self._budget, self._values = catalogue, budget, values
+        self._found: dict[tuple[PoolLoad, ...], PlacementFound] = {}
 
+    def __call__(self, loads: Iterable[PoolLoad]) -> PlacementFound:
+        """Returns what is found for these loads of the pools, in the order of their names."""
+        own = tuple(sorted(loads, key=lambda load: load.pool))
+        if own not in self._found:
+            demands = [self._values.demand(load) for load in own]
+            value = self._values.searched_by(1)
+            self._found[own] = search(demands, self._catalogue, [self._budget], value, SearchConfig())
+        return self._found[own]
 
-def window_plans(loads: Loads, catalogue: Catalogue, budget: Budget, values: SeasonValues) -> WindowPlans:
-    kept: dict[tuple[PoolLoad, ...], tuple[DayPlan, DayPlan]] = {}
-    for window in loads:
-        if window not in kept:
-            demands = [values.demand(load) for load in window]
-            found = search(demands, catalogue, [budget], values.searched_by(1), SearchConfig())
-            kept[window] = _engines_of(found.best), _engines_of(found.one_type)
-    return WindowPlans(tuple(kept[w][0] for w in loads), tuple(kept[w][1] for w in loads))
+    def best(self, loads: Iterable[PoolLoad]) -> DayPlan:
+        return _engines_of(self(loads).best)
+
+    def one_type(self, loads: Iterable[PoolLoad]) -> DayPlan:
+        """Returns the best plan with one type for each model."""
+        return _engines_of(self(loads).one_type)
 
 
 def _engines_of(placement: Placement) -> DayPlan:

@@ -7,12 +7,14 @@ from statistics import fmean
 from typing import Any
 
 from experiments.plans.cases import HARDWARE, kinds_of
+from experiments.plans.planning import SAMPLE
 from experiments.season.days import DAY_S, DAYS, SeasonDay
 from experiments.season.orchestrated import HOUR_S, Orchestrated, hourly_of
-from experiments.season.replanned import Answers, ReplannedDay
+from experiments.season.replanned import ReplannedDay
 from experiments.season.rivals import (
     TARGETS,
     DayPlan,
+    DaySearch,
     Loads,
     Wanted,
     best_of_day,
@@ -22,7 +24,6 @@ from experiments.season.rivals import (
     counts_of,
     rates_kept,
     scaled_day,
-    window_plans,
 )
 from experiments.season.valuing import Engines, SeasonValues
 from experiments.study import Figures, Finished, Options
@@ -77,20 +78,21 @@ class _Season:
     def __init__(self, cell: SeasonCell, day: SeasonDay, folder: Path) -> None:
         self._cell, self._values = cell, SeasonValues()
         self._loads: Loads = day.loads(folder)
-        self._answers: Answers = {}
         self._pools = {kind.name: pool.pool for pool in day.pools for kind in kinds_of(pool.pool)}
         self._budget = Budget(HARDWARE, cell.cards)
+        self._search = DaySearch(self._catalogue(START_S[0]), self._budget, self._values)
 
     def figures(self) -> Figures:
-        plans = window_plans(self._loads, self._catalogue(START_S[0]), self._budget, self._values)
-        static = best_of_day((*plans.best, *plans.one_type), self._loads, self._values)
-        alike = best_of_day(plans.one_type, self._loads, self._values)
+        best = [self._search.best(window) for window in self._loads]
+        one_type = [self._search.one_type(window) for window in self._loads]
+        static = best_of_day((*best, *one_type), self._loads, self._values)
+        alike = best_of_day(one_type, self._loads, self._values)
         found = {
             STATIC: self._steady(static),
             ONE_TYPE: self._steady(alike),
             LATENESS: self._scaled(alike, by_lateness(self._values)),
             LOAD: self._followed(alike),
-            ORACLE: self._told(by_window(plans.best), self._hours_of(plans.best), []),
+            ORACLE: self._told(by_window(best), self._hours_of(best), []),
         }
         for name, start_s in zip(REPLANNED, START_S, strict=True):
             found[name] = self._replanned(static, start_s)
@@ -114,16 +116,21 @@ class _Season:
         return self._told(fleet.serving(self._pools), fleet.card_hours(), ordered_s)
 
     def _followed(self, plan: DayPlan) -> Figures:
-        """Returns the best of the targets, by the day itself."""
+        """Follows the load with the target that keeps the most of the day on time, by the sample."""
         most_rps = rates_kept(plan, self._loads, self._values)
-        tried = [self._scaled(plan, by_load(most_rps, target)) for target in TARGETS]
-        return max(tried, key=lambda each: fmean(map(sum, each["on_time"])))
+
+        def kept(target: float) -> float:
+            fleet = self._fleet(START_S[0])
+            scaled_day(fleet, plan, self._loads, by_load(most_rps, target))
+            return sum(ok for _, ok in hourly_of(fleet.serving(self._pools), self._loads, self._values, SAMPLE))
+
+        return self._scaled(plan, by_load(most_rps, max(TARGETS, key=kept)))
 
     def _replanned(self, plan: DayPlan, start_s: float) -> Figures:
         fleet = self._fleet(start_s)
         fleet.begin(counts_of(plan))
         catalogue = self._catalogue(start_s)
-        day = ReplannedDay(catalogue, self._budget, self._loads, self._values, self._answers, fleet)
+        day = ReplannedDay(catalogue, self._budget, self._loads, self._values, self._search, fleet)
         ordered_s = day.run()
         return self._told(fleet.serving(self._pools), fleet.card_hours(), ordered_s)
 

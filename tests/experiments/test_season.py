@@ -11,7 +11,7 @@ from experiments.season.days import STRICT, PoolLoad, RecordedPool
 from experiments.season.orchestrated import DRAIN_S, Orchestrated, hourly_of
 from experiments.season.page import OURS, goals_of
 from experiments.season.replanned import ReplannedDay
-from experiments.season.rivals import by_lateness, by_load, scaled_day
+from experiments.season.rivals import DaySearch, by_lateness, by_load, scaled_day
 from experiments.season.runs import ORACLE, STATIC, SYSTEMS, SeasonRow, _row
 from experiments.season.valuing import Engines, SeasonValues
 from hmas.contracts.pool_plan import Budget, Catalogue
@@ -84,16 +84,16 @@ def test_scaled_replicas_stay_within_the_cards() -> None:
     assert scaled_day(tight, (("llama", (FOUR,)),), ((HIGH,),) * 144, by_lateness(CountedValues())) == []
 
 
-def test_the_shipped_agent_replaces_engines_when_the_load_calls_for_others() -> None:
-    """Half an hour of strict short answers, which two small engines are too slow for."""
-    load = PoolLoad("llama", (("t9", 12.0),))
-    fleet = fleet_of(cards=4, two=2)
-    day = ReplannedDay(
-        CATALOGUE, Budget(HARDWARE, 4), ((load,),) * 3, SeasonValues(), {}, fleet, seconds=3 * WINDOW_S
-    )
-    day.run()
-    assert day.searches >= 1
-    assert day._values_seen() if hasattr(day, "_values_seen") else True
+def test_the_shipped_agent_orders_what_the_load_calls_for_once() -> None:
+    """Half an hour at a rate that one small engine cannot carry, with two cards free."""
+    load = PoolLoad("llama", (("t4", 3.0),))
+    fleet = fleet_of(cards=4, two=1)
+    values, budget = SeasonValues(), Budget(HARDWARE, 4)
+    search = DaySearch(CATALOGUE, budget, values)
+    day = ReplannedDay(CATALOGUE, budget, ((load,),) * 3, values, search, fleet, seconds=3 * WINDOW_S)
+    ordered_s = day.run()
+    assert (fleet.ordered, len(ordered_s)) == ({TWO: 2}, 1)
+    assert [each.up_s - each.began_s for each in fleet.there(3 * WINDOW_S)] == [0.0, 90.0]
 
 
 def test_the_mix_turns_with_the_clients() -> None:

@@ -110,6 +110,11 @@ def steps_towards(
     return (*_reclasses(plans, observed, splits), *difference.steps())
 
 
+def requests_lost(steps: Iterable[PlanStep], rps: float, gpus: int) -> float:
+    """Returns how many requests the cards would have served that the steps take: of `rps` a second on `gpus` cards."""
+    return sum(step.lost_gpu_s for step in steps) * rps / gpus if gpus else 0.0
+
+
 def _reclasses(
     plans: Iterable[PoolPlan], observed: Mapping[str, InstanceCounts], splits: Mapping[str, Split]
 ) -> list[PlanStep]:

@@ -16,8 +16,9 @@ from pydantic import TypeAdapter
 
 from hmas.contracts.pool_plan import Budget, Catalogue, ExpectedShare, PlanCandidate, PoolPlan
 from hmas.laws.placement.demand import PoolDemand
+from hmas.laws.placement.near_plans import NearConfig, near_plans
 from hmas.laws.placement.past_demand import demand_in
-from hmas.laws.placement.plan_search import Placement, PoolValue, SearchConfig, search
+from hmas.laws.placement.plan_search import PlacementFound, PoolValue, SearchConfig, search
 from hmas.laws.request_rows import RequestRow, parse_row
 from hmas.sim.quick import QuickValue
 
@@ -52,27 +53,29 @@ def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tup
         demand_in(rows, plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
         for plan, rows in zip(question.standing, pasts, strict=True)
     ]
-    return found_for(
-        question.standing, demands, catalogue, question.budgets, lambda seed: QuickValue(seed=seed), _bound()
-    )
+    found = search(demands, catalogue, question.budgets, QuickValue(seed=SEEDS[0]), SearchConfig(), _bound())
+    standing, budgets = question.standing, question.budgets
+    return candidates_in(found, standing, demands, catalogue, budgets, lambda seed: QuickValue(seed=seed))
 
 
-def found_for(
-    standing: Sequence[PoolPlan],
+def candidates_in(
+    found: PlacementFound,
+    standing: tuple[PoolPlan, ...],
     demands: Sequence[PoolDemand],
     catalogue: Catalogue,
     budgets: Sequence[Budget],
     value: SeededValue,
-    bound: BoundLaw | None,
 ) -> tuple[PlanCandidate, ...]:
-    """Returns the plan that a search finds for the demands of the pools of `standing`, in their order; none if that is
-    what runs."""
-    found = search(demands, catalogue, budgets, value(SEEDS[0]), SearchConfig(), bound)
+    """Returns the plan that was found for the demands of the pools of `standing`, in their order, and those near what
+    runs that are worth their steps; none that is what runs."""
     chosen = found.one_type if found.one_type_is_enough else found.best
-    plans = tuple(each.plan for each in chosen.pools)
-    if plans == tuple(standing) or not all(plan.groups for plan in plans):
-        return ()
-    return (_candidate(standing, demands, catalogue, value, chosen, found.bound),)
+    best = tuple(each.plan for each in chosen.pools)
+    near = near_plans(found, standing, demands, catalogue, budgets, value(SEEDS[0]), NearConfig())
+    return tuple(
+        _candidate(standing, demands, catalogue, value, plans, found.bound)
+        for plans in dict.fromkeys((best, *near))
+        if plans != standing and all(plan.groups for plan in plans)
+    )
 
 
 def _bound() -> BoundLaw | None:
@@ -89,11 +92,9 @@ def _candidate(
     demands: Sequence[PoolDemand],
     catalogue: Catalogue,
     value: SeededValue,
-    chosen: Placement,
+    plans: tuple[PoolPlan, ...],
     bound: float | None,
 ) -> PlanCandidate:
-    plans = tuple(each.plan for each in chosen.pools)
-
     def share(demand: PoolDemand, plan: PoolPlan, seed: int) -> float:
         instances = [catalogue.named(group.type) for group in plan.groups for _ in range(group.count)]
         return value(seed)(demand, instances, plan.split)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from hmas.contracts.pool_plan import PlanCandidate, PlanStep
 from hmas.laws.layout import engine_path
-from hmas.laws.plan_steps import InstanceCounts
+from hmas.laws.plan_steps import InstanceCounts, requests_lost
 from hmas.meta.agent.config import PlanActs
 from hmas.meta.agent.plans.plan_state import PlanInForce, PlanState
 from hmas.meta.agent.pool import Decider
@@ -29,11 +29,8 @@ def weighed(
     rps = rates(state, candidate)
     horizon_s = plans.horizon_s(state.now_s, {each.pool for each in candidate.plans})
     gained = horizon_s * sum(rps.get(each.pool, 0.0) * (each.low - each.before) for each in candidate.expected)
-    lost_gpu_s = sum(step.lost_gpu_s for step in steps)
     gpus = sum(each.held * plans.catalogue.named(name).gpus for name, each in counts.items() if each.pool in rps)
-    if not lost_gpu_s or not sum(rps.values()):
-        return gained, 0.0
-    return gained, lost_gpu_s * sum(rps.values()) / gpus if gpus else 0.0
+    return gained, requests_lost(steps, sum(rps.values()), gpus)
 
 
 def held_back(
