@@ -15,6 +15,7 @@ from experiments.season.replanned import SEARCH_S
 from experiments.season.rivals import EARLY, LATE, LOOK_S
 from experiments.season.runs import (
     CARDS,
+    MORE_CARDS,
     ORACLE,
     REPLANNED,
     STATIC,
@@ -62,7 +63,7 @@ class SeasonTable:
 
 def goals_of(rows: Sequence[SeasonRow]) -> list[Goal]:
     table = SeasonTable(rows)
-    found = [_worth_it(table, day.name, cards) for day in DAYS for cards in CARDS[:-1]]
+    found = [_worth_it(table, day.name, cards) for day in DAYS for cards in CARDS]
     own = [row for row in rows if row.system in REPLANNED]
     parts = [part for row in own if (part := table.of_oracle(row.day, row.cards, row.system)) is not None]
     words = f"at least {OF_ORACLE:g} of the way from the static plan to the best of each window"
@@ -78,7 +79,7 @@ def goals_of(rows: Sequence[SeasonRow]) -> list[Goal]:
 def _worth_it(table: SeasonTable, day: str, cards: int) -> Goal:
     """Whether re-planning gains as much as `GAIN`, or saves as much as `FEWER` of the card hours of the static plan on
     the next larger number of cards, of which it keeps as much on time."""
-    more = CARDS[CARDS.index(cards) + 1]
+    more = (*CARDS, MORE_CARDS)[CARDS.index(cards) + 1]
     words = f"{day}, {cards} cards: {100 * GAIN:g} points more, or {100 * FEWER:g} % fewer card hours at equal shares"
     own, static, larger = table.get(day, cards, OURS), table.get(day, cards, STATIC), table.get(day, more, STATIC)
     if own is None or static is None:
@@ -105,7 +106,7 @@ def page_of(rows: Sequence[SeasonRow], options: Options, found: Finished) -> Map
         "first": [
             (day.name, cards, _percent(table.share(day.name, cards, STATIC)),
              *(table.gain(day.name, cards, system) for system in SYSTEMS[2:]))
-            for day in DAYS for cards in CARDS if table.get(day.name, cards, STATIC)
+            for day in DAYS for cards in (*CARDS, MORE_CARDS) if table.get(day.name, cards, STATIC)
         ],
         "systems": SYSTEMS[2:],
         "hours": [
@@ -115,7 +116,7 @@ def page_of(rows: Sequence[SeasonRow], options: Options, found: Finished) -> Map
         ],
         "static": [
             (day.name, cards, "; ".join(f"{pool}: {_told(own)}" for pool, own in figures["static"].items()))
-            for day in DAYS for cards in CARDS
+            for day in DAYS for cards in (*CARDS, MORE_CARDS)
             if (figures := found.get(SeasonCell(day=day.name, cards=cards, seeds=options.seeds))) is not None
         ],
         "seeds": options.seeds, "kappa": KAPPA, "sample_s": SAMPLE_S, "ratio": RATIO, "search_s": SEARCH_S,
