@@ -13,6 +13,7 @@ from hmas.contracts.pool_plan import Budget, Catalogue, Group, InstanceType, Pla
 from hmas.contracts.request import Slo
 from hmas.contracts.step_cost import StepCostModel
 from hmas.laws.request_rows import RequestRow, row_line
+from hmas.sim import searched_plans
 from hmas.sim.searched_plans import PlanQuestion, answer
 
 ONE = InstanceType(
@@ -51,6 +52,17 @@ def test_without_the_extra_for_it_a_plan_has_no_bound(monkeypatch: pytest.Monkey
 
 def test_what_runs_is_not_proposed() -> None:
     assert answer(question(("m-tp2", 1)), [ROWS]) == ()
+
+
+def test_the_last_requests_of_a_busy_pool_tell_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came before asked for nothing that one card cannot keep."""
+    lax = [replace(each, slo=Slo(60.0, 1.0), arrival_s=each.arrival_s - 60.0) for each in ROWS]
+    monkeypatch.setattr(searched_plans, "MOST_REQUESTS", len(ROWS))
+    (found,) = answer(question(("m-tp1", 2)), [[*ROWS, *lax]])
+    assert found.expected[0].before < 0.1
+    monkeypatch.setattr(searched_plans, "MOST_REQUESTS", 3 * len(ROWS))
+    (found,) = answer(question(("m-tp1", 2)), [[*ROWS, *lax]])
+    assert found.expected[0].before > 0.3
 
 
 def test_a_pool_without_a_past_cannot_be_planned() -> None:

@@ -25,6 +25,7 @@ from hmas.sim.quick import QuickValue
 BoundLaw = Callable[[Sequence[PoolDemand], Catalogue, Sequence[Budget]], float]
 SeededValue = Callable[[int], PoolValue]  # what a pool's engines are valued by, under one draw of predicted lengths
 MAX_ROWS = 400_000
+MOST_REQUESTS = 3000  # of a pool by which its engines are valued: the last ones, so that a search takes seconds
 SEEDS = (1, 2, 3)  # of the errors of predicted lengths, by which a plan is compared with what runs
 ERROR = 0.02  # by which such a comparison may be off beyond that; docs/results/evaluators.md has what was measured
 
@@ -50,12 +51,16 @@ def answer(question: PlanQuestion, pasts: Sequence[Sequence[RequestRow]]) -> tup
     question cannot be answered."""
     catalogue = question.catalogue
     demands = [
-        demand_in(rows, plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
+        demand_in(_last(rows), plan.pool, catalogue.named(plan.groups[0].type).model, question.window_s)
         for plan, rows in zip(question.standing, pasts, strict=True)
     ]
     found = search(demands, catalogue, question.budgets, QuickValue(seed=SEEDS[0]), SearchConfig(), _bound())
     standing, budgets = question.standing, question.budgets
     return candidates_in(found, standing, demands, catalogue, budgets, lambda seed: QuickValue(seed=seed))
+
+
+def _last(rows: Sequence[RequestRow]) -> list[RequestRow]:
+    return sorted(rows, key=lambda row: row.arrival_s)[-MOST_REQUESTS:]
 
 
 def candidates_in(

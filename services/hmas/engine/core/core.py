@@ -11,7 +11,8 @@ from math import inf
 
 from hmas.engine.core.chunking import MIN_CHUNK_TOKENS, UNBOUNDED, Allowance
 from hmas.engine.core.decode_group import DecodeGroup
-from hmas.engine.core.kv_cache import KvCache, PrefixMatch
+from hmas.engine.core.handed_kv import HandedKv
+from hmas.engine.core.kv_cache import NO_MATCH, KvCache, PrefixMatch
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence, State
 from hmas.engine.core.step import EngineStats, FastForward, StepPlan, StepResult
@@ -44,6 +45,7 @@ class EngineCore:
         if waiting is None:  # `or` would not do: an empty queue is falsy
             waiting = FcfsQueue() if limits.scheduling_policy == "fcfs" else PriorityQueue()
         self.waiting: WaitingQueue = waiting
+        self.handed = HandedKv(self.kv, self.waiting)
         self._gate = gate
         self._separate = separate_prefill
         self._decoding = True  # whether the step in flight decodes
@@ -100,6 +102,10 @@ class EngineCore:
         if seq.state is State.WAITING:
             self.waiting.remove(seq)
             self.kv.forget(seq)
+            if seq.context:
+                self.handed.drop(seq)
+        elif seq.state is State.READING:
+            self.handed.drop(seq)
         else:
             self._stop_running(seq)
             self.kv.release(seq, keep=False)
@@ -261,37 +267,44 @@ class EngineCore:
             match = self._fitting(seq) if seq is not None else None
             if seq is None or match is None:
                 break
+            if seq.request.reads and not seq.read:
+                self.handed.begin(self.waiting.pop())
+                continue
             held = match.blocks * self.kv.block_size
             brought = min(seq.request.computed_tokens, seq.target - 1) if seq.generated == 0 else 0
-            context = max(held, brought)
+            context = max(held, brought, seq.context)
             chunk = self._chunk(seq.target - context, context, plan)
             if chunk == 0:
                 break
             self.waiting.pop()
-            self.kv.take_up(seq, match)
-            self.kv.take(self.kv.blocks_of(context) - match.blocks)
-            seq.context = context
+            if seq.context:
+                self.handed.admitted(seq)
+            else:
+                self.kv.take_up(seq, match)
+                self.kv.take(self.kv.blocks_of(context) - match.blocks)
+                seq.context = context
+                if seq.generated == 0:
+                    self._prefix_queries += seq.target
+                    self._prefix_hits += context
+                    seq.cached = context
             seq.state = State.PREFILL
             self.running[seq.id] = self._prefill[seq.id] = seq
             plan.admitted.append(seq.id)
-            if seq.generated == 0:
-                self._prefix_queries += seq.target
-                self._prefix_hits += seq.context
-                seq.cached = seq.context
             self._compute(seq, chunk, plan)
 
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:
         """Returns the cached prefix of a waiting sequence that can be admitted now; otherwise None.
 
-        Its whole prompt must fit into the KV cache beside the running sequences, and the gate must let it pass.
-        Room for a first chunk is not enough (vLLM's `scheduler_reserve_full_isl`). An empty engine takes any sequence,
-        because every accepted request fits alone.
+        Its whole prompt must fit into the KV cache beside all others, not only its first chunk (vLLM's
+        `scheduler_reserve_full_isl`), and the gate must let it pass. An empty engine takes any, since each fits alone.
         """
+        if seq.context:  # it has its memory, but perhaps for a block
+            return NO_MATCH if self.kv.blocks_of(seq.target) - self.kv.blocks_of(seq.context) <= self.kv.free else None
         match = self.kv.match(seq)
         needed = self.kv.blocks_of(seq.target) - match.blocks + match.free
-        if not self.running:
+        if not self.running and self.handed.idle:
             return match
-        if needed > self.kv.free - self._watermark_blocks:
+        if needed > self.kv.free - self.handed.due_blocks - self._watermark_blocks:
             return None
         return match if self._gate is None or self._gate(self, seq) else None
 
@@ -355,7 +368,10 @@ class EngineCore:
         del self._sequences[seq.id]
         if seq.request.answer_hashes:
             self.kv.enter(seq, answered=True)
-        self.kv.release(seq, keep=False)
+        if seq.request.lends:
+            self.handed.lend(seq)
+        else:
+            self.kv.release(seq, keep=False)
         seq.state = State.DONE
 
     def _victim(self) -> Sequence:

@@ -17,7 +17,9 @@ class EngineRequest:
     that a later prompt with the answer in it finds these too. `pace` holds the token deadlines, which only dynamic
     chunking uses. `max_tokens` is the most output tokens that its client allows, by which some admissions reserve
     memory; None means that the client names no bound. `computed_tokens` of the prompt need not be computed, because
-    their KV comes with the request, as from a prefill on another engine.
+    their KV comes with the request, as from a prefill on another engine. `reads`: that KV must be read from the other
+    engine first, into memory that is taken before. `lends`: after its last token its own KV stays, for another engine
+    to read, until it is given back (`HandedKv` says how, for both).
     """
 
     id: str
@@ -29,6 +31,8 @@ class EngineRequest:
     answer_hashes: tuple[int, ...] = ()
     max_tokens: int | None = None
     computed_tokens: int = 0
+    reads: bool = False
+    lends: bool = False
 
     def __post_init__(self) -> None:
         if self.prompt_tokens < 1 or self.output_tokens < 1:
@@ -65,6 +69,7 @@ class State(Enum):
     PREFILL = 1
     DECODE = 2
     DONE = 3
+    READING = 4  # its memory is taken, and its prompt's KV is on its way from another engine
 
 
 @dataclass(slots=True, eq=False)
@@ -88,6 +93,7 @@ class Sequence:
     first_due_s: float | None = None  # when its first token was due, known once it decodes under dynamic chunking
     hashed: int = 0  # leading prompt blocks already looked up or entered in the prefix cache
     cached: int = 0  # tokens of the prompt that were in the cache when it was admitted
+    read: bool = False  # its prompt's KV was read from another engine, or is on its way
 
     @property
     def id(self) -> str:
