@@ -20,6 +20,7 @@ from hmas.engine.core.profile import (
     builtin_profiles,
     parse_profiles,
 )
+from hmas.engine.hand_overs import KvTransferConfig
 from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.named import named_profile
 from hmas.engine.server import EngineServer
@@ -69,6 +70,11 @@ def parser() -> argparse.ArgumentParser:
         help='publishes the events of the KV cache, such as {"endpoint": "tcp://*:5557", "replay_endpoint": '
         '"tcp://*:5558"}',
     )
+    p.add_argument(
+        "--kv-transfer-config",
+        type=KvTransferConfig.parse,
+        help='hands KV over to other emulated engines, such as {"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+    )
     p.add_argument("--start-delay-s", type=float, default=0.0, help="seconds until it listens, as a model is loaded")
     p.add_argument("--shutdown-grace-s", type=int, default=5, help="seconds for which streams go on after SIGTERM")
     return p
@@ -111,7 +117,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         profile = chosen_profile(args)
         length = OutputLength(args.output_median, args.output_sigma, args.seed)
-        app = EngineServer(profile, args.served_model_name or profile.name, length, args.kv_events_config)
+        if args.kv_transfer_config is not None and not args.port:
+            raise ValueError("--kv-transfer-config needs a --port, which other engines are told")
+        name, address = args.served_model_name or profile.name, (args.host, args.port)
+        app = EngineServer(profile, name, length, args.kv_events_config, args.kv_transfer_config, address)
     except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2

@@ -88,6 +88,7 @@ class Generation:
     dimensions: int = DIMENSIONS
     base64: bool = False
     content_digest: bytes = b""  # of the prompt, where nothing is generated
+    transfer: object = None  # the body's `kv_transfer_params`
 
     @property
     def generates(self) -> bool:
@@ -145,6 +146,7 @@ class ApiReader:
             dimensions=body.get("dimensions") or DIMENSIONS,
             base64=body.get("encoding_format") == "base64",
             content_digest=b"" if bounds else blake2b(content, digest_size=16).digest(),
+            transfer=body.get("kv_transfer_params") if bounds else None,
         )
 
     def object_of(self, raw: bytes) -> dict[str, Any] | BadRequest:

@@ -57,6 +57,7 @@ class EngineTelemetry(Collector):
         self.records: deque[ServedRequest] = deque(maxlen=RECORDS)
         self._success = {"stop": 0, "length": 0, "abort": 0}
         self._refused = 0
+        self._expired = 0
         self._histograms = {
             "vllm:time_to_first_token_seconds": ("Time to first token.", Histogram(_TTFT)),
             "vllm:inter_token_latency_seconds": ("Time between two tokens of a request.", Histogram(_ITL)),
@@ -99,6 +100,10 @@ class EngineTelemetry(Collector):
         """Counts a request that the engine refused."""
         self._refused += 1
 
+    def lease_expired(self) -> None:
+        """Counts a request whose KV was kept for another engine until the lease was over."""
+        self._expired += 1
+
     def aborted(self) -> None:
         self._success["abort"] += 1
 
@@ -125,6 +130,7 @@ class EngineTelemetry(Collector):
             "vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.", stats.prefix_cache_hits
         )
         yield self._counter("vllm:admission_rejections", "Requests refused because the queue was full.", self._refused)
+        yield self._counter("vllm:nixl_num_kv_expired_reqs", "Requests whose KV nobody read.", self._expired)
         success = CounterMetricFamily(
             "vllm:request_success", "Ended requests.", labels=[*self._labels, "finished_reason"]
         )

@@ -1,5 +1,6 @@
 """Writes the response of one request: turns its tokens into events on the wire, and then into a telemetry record."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from hmas.engine.api import BadRequest, Generation
@@ -55,10 +56,14 @@ class RequestStream:
         self._first_s = 0.0
         self._count = 0
         self._preemptions = 0
+        self._cached = 0
+        self._opened = False
+        self.lent: Callable[[int], bytes] | None = None  # leaves the KV for another engine, and says where it is
 
     def open(self) -> None:
         """Sends the headers of a streamed answer at once; those of a whole answer are sent with the answer."""
-        if self._generation.stream:
+        if self._generation.stream and not self._opened:
+            self._opened = True
             self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
 
     def scheduled(self, now_s: float) -> None:
@@ -67,7 +72,7 @@ class RequestStream:
 
     def cached(self, tokens: int) -> None:
         if self._generation.caching and not self._count:
-            self._text.cached_tokens = tokens
+            self._text.cached_tokens = self._cached = tokens
 
     def preempted(self, now_s: float) -> None:
         self._preemptions += 1
@@ -81,7 +86,10 @@ class RequestStream:
         if self._generation.stream:
             self._send_event(index, last)
         elif last:
-            self._send_whole(200, self._text.whole())
+            body = self._text.whole()
+            if self.lent is not None:
+                body = body[:-1] + b',"kv_transfer_params":' + self.lent(self._cached) + b"}"
+            self._send_whole(200, body)
         if last:
             self._settle(now_s)
 
@@ -89,7 +97,7 @@ class RequestStream:
         """Ends a response that cannot be completed with an error; does nothing if it is complete."""
         if self.finished:
             return
-        if self._generation.stream:
+        if self._opened:
             self._send({"type": "http.response.body", "body": self._text.error_event(error)})
         else:
             self._send_whole(error.status, error.json())
@@ -97,6 +105,7 @@ class RequestStream:
     def _send_event(self, index: int, last: bool) -> None:
         data = self._text.last_events(index) if last else self._text.event(index)
         if index == 0:
+            self.open()
             data = self._text.role_event() + data
         self._send({"type": "http.response.body", "body": data, "more_body": not last})
 

@@ -22,6 +22,7 @@ from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
+from hmas.engine.hand_overs import KV_PATHS, BadTransfer, KvTransferConfig
 from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.list_answers import ListAnswer
 from hmas.engine.metrics import EngineTelemetry
@@ -37,6 +38,7 @@ from hmas.engine.prompts import (
 )
 from hmas.engine.response import RequestAnswer, RequestStream
 from hmas.engine.shell import Stepper
+from hmas.engine.transfer_desk import TransferDesk
 from hmas.runtime.extras import needs
 
 MAX_BODY_BYTES = 16 << 20
@@ -72,7 +74,12 @@ class EngineServer:
         model: str,
         length: OutputLength | None = None,
         kv_events: KvPublisherConfig | None = None,
+        kv_transfer: KvTransferConfig | None = None,
+        address: tuple[str, int] = ("127.0.0.1", 0),
     ) -> None:
+        """`address`: where it listens, which other engines are told; needed for `kv_transfer` alone."""
+        self._kv_transfer, self.address = kv_transfer, address
+        self._transfers: TransferDesk | None = None
         self._publisher = publisher()(kv_events, profile.limits.block_size) if kv_events is not None else None
         self.core = EngineCore(profile)
         self.telemetry = EngineTelemetry(self.core, model)
@@ -105,6 +112,13 @@ class EngineServer:
             self._stepper = Stepper(self.core, get_running_loop(), self.telemetry, publish)
         return self._stepper
 
+    @property
+    def transfers(self) -> TransferDesk | None:
+        """What hands KV over, created on first use, as the step loop is; None without a connector, as in vLLM."""
+        if self._transfers is None and self._kv_transfer is not None:
+            self._transfers = TransferDesk(self._kv_transfer, self.address, self.stepper, self.telemetry)
+        return self._transfers
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
@@ -114,6 +128,10 @@ class EngineServer:
         method, path = scope["method"], scope["path"]
         if method == "POST" and path in PROMPTS and path not in COUNTED:
             await self._generate(scope, receive, send, path)
+            return
+        if method == "POST" and path.startswith(KV_PATHS) and self.transfers is not None:
+            status, content = await self.transfers.hand_overs.serve(path, await _read_body(receive) or b"")
+            await _reply(send, status, content)
             return
         route = self._routes.get((method, path))
         if route is None:
@@ -154,19 +172,27 @@ class EngineServer:
         stream = RequestStream(
             request_id, generation, self._answer(scope, request_id, generation), send, self.telemetry, arrival_s
         )
+        request = self._engine_request(request_id, generation, arrival_s)
+        try:
+            if self.transfers is not None and generation.transfer is not None:
+                request = self.transfers.prepare(request, generation, stream)
+        except BadTransfer as bad:
+            await _reply(send, 400, _error_body(BadRequest(400, str(bad), "kv_transfer_params"), path))
+            return
         if self._overhead_s:
             await sleep(self._overhead_s)
-        result = self.stepper.submit(self._engine_request(request_id, generation, arrival_s), stream)
+        result = self.stepper.submit(request, stream)
         if result is not AddResult.ACCEPTED:
             self.telemetry.refused()
             error = BadRequest(503, f"the engine refused the request ({result.value}): retry later")
             await _reply(send, error.status, _error_body(error, path))
             return
+        if not request.reads:  # else its head tells whether its KV came
+            stream.open()
         await self._follow(request_id, stream, receive)
 
     async def _follow(self, request_id: str, stream: RequestStream, receive: Receive) -> None:
-        """Opens the response and waits until it is complete, the client disconnects, or the server stops."""
-        stream.open()
+        """Waits until the response is complete, the client disconnects, or the server stops."""
         try:
             while (await receive())["type"] != "http.disconnect":
                 pass
@@ -174,6 +200,8 @@ class EngineServer:
             stream.fail(BadRequest(503, "the engine is shutting down: use another engine"))
             raise
         finally:
+            if self.transfers is not None:
+                self.transfers.left(request_id)
             if not stream.finished:
                 self.stepper.abort(request_id)
                 self.telemetry.aborted()

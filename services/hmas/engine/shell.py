@@ -27,6 +27,10 @@ class TokenSink(Protocol):
     def token(self, now_s: float) -> None: ...
 
 
+def _unread(request_id: str, tokens: int) -> None:
+    raise RuntimeError(f"nobody reads the KV of the request {request_id}: set Stepper.read")
+
+
 @dataclass(slots=True)
 class Writing:
     """The tokens of an ended step that are not yet written, by request id.
@@ -57,6 +61,7 @@ class Stepper:
         kv_events: Callable[[list[CacheEvent]], None] | None = None,
     ) -> None:
         self.core = core
+        self.read: Callable[[str, int], None] = _unread  # begins to read a request's KV, so many tokens
         self._kv_events = kv_events
         if kv_events is not None:
             core.kv.journal = []
@@ -74,9 +79,7 @@ class Stepper:
         result = self.core.add(request)
         if result is AddResult.ACCEPTED:
             self._sinks[request.id] = sink
-            if self._timer is None:
-                self._last_end_s = monotonic()
-                self._begin(self._last_end_s)
+            self._wake()
         return result
 
     def abort(self, request_id: str) -> None:
@@ -84,6 +87,23 @@ class Stepper:
         if self.core.abort(request_id):
             del self._sinks[request_id]
             self._paused_s.pop(request_id, None)
+
+    def landed(self, request_id: str) -> None:
+        """Records that the KV of a request has come, if it still waits for it."""
+        if request_id in self.core.handed.reading:
+            self.core.handed.landed(request_id)
+            self._wake()
+
+    def give_back(self, request_id: str) -> bool:
+        """Frees the KV that a request left for another engine; returns whether there was any."""
+        found = self.core.handed.give_back(request_id)
+        self._wake()
+        return found
+
+    def _wake(self) -> None:
+        if self._timer is None:
+            self._last_end_s = monotonic()
+            self._begin(self._last_end_s)
 
     def reset_cache(self) -> bool:
         """Drops what the prefix cache holds, unless something runs; returns whether it did."""
@@ -103,6 +123,10 @@ class Stepper:
 
     def _begin(self, start_s: float) -> None:
         plan = self.core.step_begin(start_s)
+        if self.core.handed.to_read:
+            wanted, self.core.handed.to_read = self.core.handed.to_read, {}
+            for request_id, tokens in wanted.items():
+                self.read(request_id, tokens)
         if plan is None:
             self._timer = None
             return
