@@ -16,8 +16,8 @@ from hmas_loadgen.traces.servegen import WINDOW_S, ClientWindow, read
 WINDOWS = 144
 DAY_S = WINDOWS * WINDOW_S
 KAPPA = 1.5
-SAMPLE_S = 60.0  # of requests, by which engines are valued under a load
-RATIO = 1.1  # of neighbouring loads: a window's rate is rounded to one of these
+SAMPLE_S = 45.0  # of requests, by which engines are valued under a load
+RATIO = 1.15  # of neighbouring loads: a window's rate is rounded to one of these
 STRICT, LAX = "t9 brief", "t9 long"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from experiments.season.days import DAY_S, PoolLoad
-from experiments.season.valuing import Engines, SeasonValues
+from experiments.season.valuing import EngineNames, SeasonValues
 from hmas.contracts.pool_plan import Catalogue
 from hmas_loadgen.traces.servegen import WINDOW_S
 
@@ -70,7 +70,7 @@ class Orchestrated:
         sizes = {each.name: each.gpus for each in self.catalogue.types}
         return sum(sizes[each.kind] * (min(each.gone_s, DAY_S) - each.began_s) for each in self.engines) / HOUR_S
 
-    def serving(self, pools: Mapping[str, str]) -> Iterator[tuple[float, float, dict[str, Engines]]]:
+    def serving(self, pools: Mapping[str, str]) -> Iterator[tuple[float, float, dict[str, EngineNames]]]:
         """Yields from when to when which engines serve each pool. `pools` tells the pool of each type."""
         marks = {0.0, *(each.up_s for each in self.engines), *(each.left_s for each in self.engines), DAY_S}
         times = sorted(time for time in marks if time <= DAY_S)
@@ -83,7 +83,7 @@ class Orchestrated:
 
 
 def hourly_of(
-    pieces: Iterator[tuple[float, float, dict[str, Engines]]],
+    pieces: Iterator[tuple[float, float, dict[str, EngineNames]]],
     loads: tuple[tuple[PoolLoad, ...], ...],
     values: SeasonValues,
     seed: int,

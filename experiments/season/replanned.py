@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from experiments.plans.planning import SAMPLE
 from experiments.season.days import DAY_S, PoolLoad
 from experiments.season.orchestrated import Orchestrated
-from experiments.season.valuing import Engines, SeasonValues
+from experiments.season.valuing import EngineNames, SeasonValues
 from hmas.contracts.control_agents import (
     EpochGranted,
     LongViewReceived,
@@ -123,7 +123,7 @@ class ReplannedDay:
         demand = self.values.demand(load)
         serving = [each for each in self.fleet.there(self.now_s) if self.now_s < each.left_s]
         kinds = {kind.name: kind for kind in self.catalogue.types}
-        own: Engines = tuple(sorted(each.kind for each in serving if kinds[each.kind].model == demand.model))
+        own: EngineNames = tuple(sorted(each.kind for each in serving if kinds[each.kind].model == demand.model))
         share = self.values.share(load, own, SAMPLE)
         return _long_view(load, share, self.values)
 

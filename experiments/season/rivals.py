@@ -8,18 +8,18 @@ from math import ceil
 from experiments.plans.planning import SAMPLE
 from experiments.season.days import DAY_S, PoolLoad
 from experiments.season.orchestrated import Orchestrated
-from experiments.season.valuing import Engines, SeasonValues
+from experiments.season.valuing import EngineNames, SeasonValues
 from hmas.contracts.pool_plan import Budget, Catalogue
 from hmas.laws.placement.plan_search import Placement, PlacementFound, SearchConfig, search
 from hmas_loadgen.traces.servegen import WINDOW_S
 
 LATE, EARLY = 0.95, 0.985  # share on time below which a replica is added, and which one fewer must keep to go
 LOOK_S = 300.0  # between two looks at lateness, and that load must have been lower for replicas to leave
-FIRST_LOOKS = 12  # windows on which static plans are compared first
-FINALISTS = 5
+FIRST_LOOKS = 8  # windows on which static plans are compared first
+FINALISTS = 3
 TARGETS = (0.6, 0.7, 0.8, 0.9, 1.0)  # of the rate at which a replica keeps LATE, that it is aimed at
-Loads = tuple[tuple[PoolLoad, ...], ...]
-DayPlan = tuple[tuple[str, Engines], ...]  # of each pool
+DayLoads = tuple[tuple[PoolLoad, ...], ...]
+DayPlan = tuple[tuple[str, EngineNames], ...]  # of each pool
 
 
 class DaySearch:
@@ -53,7 +53,7 @@ def _engines_of(placement: Placement) -> DayPlan:
     )
 
 
-def best_of_day(plans: Iterable[DayPlan], loads: Loads, values: SeasonValues) -> DayPlan:
+def best_of_day(plans: Iterable[DayPlan], loads: DayLoads, values: SeasonValues) -> DayPlan:
     """Returns the plan that keeps the most of the day on time, by the sample."""
     step = len(loads) // FIRST_LOOKS
     found = sorted(dict.fromkeys(plans), key=lambda plan: -_kept(plan, loads[::step], values))
@@ -65,7 +65,7 @@ def _kept(plan: DayPlan, loads: Iterable[Sequence[PoolLoad]], values: SeasonValu
     return sum(load.rate_rps * values.share(load, engines[load.pool], SAMPLE) for window in loads for load in window)
 
 
-def by_window(plans: Sequence[DayPlan]) -> Iterator[tuple[float, float, dict[str, Engines]]]:
+def by_window(plans: Sequence[DayPlan]) -> Iterator[tuple[float, float, dict[str, EngineNames]]]:
     """Yields the pieces of a day that changes its engines at once, at each window."""
     for number, plan in enumerate(plans):
         yield WINDOW_S * number, WINDOW_S * (number + 1), dict(plan)
@@ -82,7 +82,7 @@ def counts_of(plan: DayPlan) -> dict[str, int]:
 Wanted = Callable[[PoolLoad, str, int], int]  # load, type and replicas: how many there should be
 
 
-def scaled_day(fleet: Orchestrated, plan: DayPlan, loads: Loads, wanted: Wanted) -> list[float]:
+def scaled_day(fleet: Orchestrated, plan: DayPlan, loads: DayLoads, wanted: Wanted) -> list[float]:
     """Plays a day in which each pool has replicas of one type, looked at every `LOOK_S`. Returns when engines were
     ordered. They are taken within the cards: those of a pool that asks first."""
     fleet.begin(counts_of(plan))
@@ -125,7 +125,7 @@ def by_load(most_rps: Mapping[str, float], target: float) -> Wanted:
     return wanted
 
 
-def rates_kept(plan: DayPlan, loads: Loads, values: SeasonValues) -> dict[str, float]:
+def rates_kept(plan: DayPlan, loads: DayLoads, values: SeasonValues) -> dict[str, float]:
     """Returns the highest rate of a replica, of those that windows of the day have, at which the pool keeps `LATE`."""
     found = {}
     for pool, engines in plan:

@@ -15,7 +15,7 @@ from experiments.season.rivals import (
     TARGETS,
     DayPlan,
     DaySearch,
-    Loads,
+    DayLoads,
     Wanted,
     best_of_day,
     by_lateness,
@@ -25,7 +25,7 @@ from experiments.season.rivals import (
     rates_kept,
     scaled_day,
 )
-from experiments.season.valuing import Engines, SeasonValues
+from experiments.season.valuing import EngineNames, SeasonValues
 from experiments.study import Figures, Finished, Options
 from hmas.contracts.pool_plan import Budget, Catalogue
 from hmas_lab.sim.stored import cell_key
@@ -36,7 +36,7 @@ START_S = (90.0, 240.0)
 STATIC, ONE_TYPE, LATENESS, LOAD, ORACLE = "static best", "static, one type", "lateness", "load", "best of each window"
 REPLANNED = tuple(f"re-planned, starts of {start_s:g} s" for start_s in START_S)
 SYSTEMS = (STATIC, ONE_TYPE, LATENESS, LOAD, *REPLANNED, ORACLE)
-Pieces = Iterable[tuple[float, float, dict[str, Engines]]]
+Pieces = Iterable[tuple[float, float, dict[str, EngineNames]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def compute(cell: SeasonCell, folder: Path) -> Figures:
 class _Season:
     def __init__(self, cell: SeasonCell, day: SeasonDay, folder: Path) -> None:
         self._cell, self._values = cell, SeasonValues()
-        self._loads: Loads = day.loads(folder)
+        self._loads: DayLoads = day.loads(folder)
         self._pools = {kind.name: pool.pool for pool in day.pools for kind in kinds_of(pool.pool)}
         self._budget = Budget(HARDWARE, cell.cards)
         self._search = DaySearch(self._catalogue(START_S[0]), self._budget, self._values)
@@ -146,7 +146,7 @@ class _Season:
         return {"on_time": hours, "card_hours": card_hours, "ordered_s": list(ordered_s)}
 
     def _requests(self) -> list[float]:
-        whole: dict[str, Engines] = dict.fromkeys(self._pools.values(), ())
+        whole: dict[str, EngineNames] = dict.fromkeys(self._pools.values(), ())
         return [requests for requests, _ in hourly_of(iter([(0.0, DAY_S, whole)]), self._loads, self._values, 1)]
 
     def _hours_of(self, plans: Sequence[DayPlan]) -> float:

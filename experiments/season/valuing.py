@@ -16,7 +16,7 @@ from hmas.laws.placement.plan_search import PoolValue
 from hmas.sim.quick import QuickValue
 
 SPLITS = 2  # of the pace law, beside mixed, that are tried
-Engines = tuple[str, ...]  # names of instance types, sorted
+EngineNames = tuple[str, ...]  # names of instance types, sorted
 
 
 @cache
@@ -30,7 +30,7 @@ class SeasonValues:
     def __init__(self) -> None:
         self._loads: dict[int, PoolLoad] = {}
         self._tables: dict[PoolLoad, PaceTable] = {}
-        self._layouts: dict[tuple[PoolLoad, Engines], tuple[tuple[InstanceType, ...], Split]] = {}
+        self._layouts: dict[tuple[PoolLoad, EngineNames], tuple[tuple[InstanceType, ...], Split]] = {}
 
     def demand(self, load: PoolLoad) -> PoolDemand:
         """Returns the sample of a load by which plans are searched."""
@@ -47,7 +47,7 @@ class SeasonValues:
 
         return value
 
-    def share(self, load: PoolLoad, engines: Engines, seed: int) -> float:
+    def share(self, load: PoolLoad, engines: EngineNames, seed: int) -> float:
         """Returns the share of a load's requests that `engines` keep on time, in the layout that the sample calls for:
         by the pace law's best splits and mixed, as the meta controller would choose."""
         if not engines:
@@ -55,7 +55,7 @@ class SeasonValues:
         instances, split = self._layout(load, engines)
         return _valued(load, seed, 1, instances, split)
 
-    def _layout(self, load: PoolLoad, engines: Engines) -> tuple[tuple[InstanceType, ...], Split]:
+    def _layout(self, load: PoolLoad, engines: EngineNames) -> tuple[tuple[InstanceType, ...], Split]:
         if (known := self._layouts.get((load, engines))) is not None:
             return known
         kinds = in_order(kinds_of(load.pool))

@@ -13,7 +13,7 @@ from experiments.season.page import OURS, goals_of
 from experiments.season.replanned import ReplannedDay
 from experiments.season.rivals import DaySearch, by_lateness, by_load, scaled_day
 from experiments.season.runs import ORACLE, STATIC, SYSTEMS, SeasonRow, _row
-from experiments.season.valuing import Engines, SeasonValues
+from experiments.season.valuing import EngineNames, SeasonValues
 from hmas.contracts.pool_plan import Budget, Catalogue
 from hmas_loadgen.traces.servegen import WINDOW_S
 
@@ -27,7 +27,7 @@ LOW, HIGH = (PoolLoad("llama", (("t4", rate),)) for rate in (2.0, 6.0))
 class CountedValues(SeasonValues):
     """Each card keeps one request per second on time."""
 
-    def share(self, load: PoolLoad, engines: Engines, seed: int) -> float:
+    def share(self, load: PoolLoad, engines: EngineNames, seed: int) -> float:
         sizes = {kind.name: kind.gpus for kind in KINDS}
         return min(1.0, sum(sizes[each] for each in engines) / load.rate_rps)
 

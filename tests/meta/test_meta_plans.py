@@ -1,5 +1,6 @@
 """Plans of the meta agent: which one comes into force, what it leads to, what is told of it, and what came of it."""
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -367,22 +368,39 @@ def test_what_a_plan_gained_is_compared_with_what_was_predicted() -> None:
     assert fleet.agent._state.plans.misses == 0
 
 
-def test_after_two_misses_in_a_row_nothing_is_ordered_until_an_operator_says_so() -> None:
+def test_what_a_plan_gained_under_another_load_says_nothing_of_the_prediction() -> None:
+    fleet, _ = done(0.6, until_s=150.0)
+    fleet.view = replace(fleet.view, arrival_rps=1.11 * fleet.view.arrival_rps)
+    (record,) = [each for each in records(fleet.at(151.0)) if each.kind == "outcome"]
+    assert record.reason == "+20.0 points predicted, -20.0 observed, under another load"
+    assert fleet.agent._state.plans is not None
+    assert fleet.agent._state.plans.misses == 0
+
+
+def test_after_two_misses_in_a_row_nothing_is_ordered_for_an_hour_unless_an_operator_says_so() -> None:
     fleet, _ = done(0.94)
     fleet.engines.pop("b")
     fleet.now(PlanPinned(()))
     assert fleet.agent._state.plans is not None
     assert fleet.agent._state.plans.misses == 1
-    fleet.agent._state.plans.misses = 2
+    fleet.agent._state.plans.miss(fleet.now_s)
     fleet.engines["b"] = engine("b", "tp4")
     fleet.at(210.0)
     effects = fleet.now(proposed(candidate(pool_plan(tp4=1), low=0.5)))
     assert about_plans(effects) == [("plan", "m: 1 tp4")]
-    assert decisions(effects)[-1].reason.endswith(
-        "stopped after 2 plans that gained less than predicted; a pin goes on"
-    )
-    assert about_plans(fleet.now(PlanPinned((pool_plan(tp4=1),))))[1] == ("step", "tp4: 2 to 1")
-    assert fleet.agent._state.plans.misses == 0
+    assert "since 2 plans gained less than predicted; a pin goes on" in decisions(effects)[-1].reason
+    assert about_plans(deepcopy(fleet).now(PlanPinned((pool_plan(tp4=1),))))[1] == ("step", "tp4: 2 to 1")
+    assert about_plans(fleet.at(fleet.now_s + SCALE.stopped_s)) == [("step", "tp4: 2 to 1")]
+
+
+def test_a_plan_that_was_held_back_too_long_counts_anew_when_it_is_found_again() -> None:
+    fleet = running()
+    assert fleet.agent._state.plans is not None
+    fleet.agent._state.plans.acted_s.extend([fleet.now_s - 86_400.0 + 4000.0] * SCALE.steps_a_day)
+    fewer = candidate(pool_plan(tp4=1), low=0.5)
+    assert about_plans(fleet.now(proposed(fewer)) + fleet.at(fleet.now_s + 4010.0)) == [("plan", "m: 1 tp4")]
+    effects = fleet.now(proposed(fewer)) + fleet.at(fleet.now_s + 1.0)
+    assert about_plans(effects) == [("step", "tp4: 2 to 1")]
 
 
 def test_a_plan_whose_engines_do_not_come_is_given_up_for_what_runs() -> None:

@@ -62,7 +62,8 @@ def act_often(fleet: Fleet) -> None:
 
 
 def miss(fleet: Fleet) -> None:
-    plans_of_agent(fleet).misses = 2
+    for _ in range(SCALE.misses):
+        plans_of_agent(fleet).miss(fleet.now_s)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def miss(fleet: Fleet) -> None:
         (be_slow(pace("a", 1.26)), "waits because a step of tp4 takes 1.26 times what the catalogue says"),
         (be_slow(pace("a", 0.74)), "waits because a step of tp4 takes 0.74 times what the catalogue says"),
         (act_often, "waits because a day has 20 steps"),
-        (miss, "stopped after 2 plans that gained less than predicted; a pin goes on"),
+        (miss, "stopped for 60 min, since 2 plans gained less than predicted; a pin goes on"),
     ],
 )
 def test_a_step_is_held_back(happens: Callable[[Fleet], None], reason: str) -> None:

@@ -80,7 +80,7 @@ def remote_kv_of(params: object) -> RemoteKv | None:
     return RemoteKv(host, port, name)
 
 
-class FaultKind(StrEnum):
+class LenderFault(StrEnum):
     """What an engine that lends may be told to do wrong."""
 
     NONE = ""
@@ -116,7 +116,7 @@ class HandOvers:
         self._id = str(uuid4())
         self._blocks = count(1)
         self._lent: dict[str, int] = {}  # tokens
-        self._fault = FaultKind.NONE
+        self._fault = LenderFault.NONE
         self._free_s: dict[tuple[str, int], float] = {}  # when the last read from an engine is over
         self._reads: dict[str, Task[None]] = {}
 
@@ -140,18 +140,18 @@ class HandOvers:
             self._core.give_back(request_id)
 
     async def serve(self, path: str, raw: bytes) -> tuple[int, bytes]:
-        """Answers an engine that reads or has read, or whoever wants a fault."""
+        """Answers an engine that reads or has read, or a test that wants a fault."""
         told = orjson.loads(raw or b"{}")
         if path == FAULT_PATH:
-            self._fault = FaultKind(told.get("kind", ""))
-            if self._fault is FaultKind.EXPIRE:
+            self._fault = LenderFault(told.get("kind", ""))
+            if self._fault is LenderFault.EXPIRE:
                 for each in list(self._lent):
                     self._end_lease(each)
             return 200, b"{}"
-        if self._fault is FaultKind.HANG:
+        if self._fault is LenderFault.HANG:
             await sleep(2.0 * ASK_S)
         name = told.get("request_id", "")
-        if self._fault is FaultKind.FAIL or name not in self._lent:
+        if self._fault is LenderFault.FAIL or name not in self._lent:
             return 404, orjson.dumps({"error": f"there is no KV of the request {name}"})
         if path == DONE_PATH:
             del self._lent[name]

@@ -15,7 +15,7 @@ from hmas.engine.core.handed_kv import HandedKv
 from hmas.engine.core.kv_cache import NO_MATCH, KvCache, PrefixMatch
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest, Sequence, State
-from hmas.engine.core.step import EngineStats, FastForward, StepPlan, StepResult
+from hmas.engine.core.step import EngineStats, EngineTotals, FastForward, StepPlan, StepResult
 from hmas.engine.core.waiting import FcfsQueue, PriorityQueue, WaitingQueue
 
 NO_CAP = 1 << 30
@@ -61,11 +61,7 @@ class EngineCore:
         self._decode_cap = NO_CAP
         self._watermark_blocks = int(limits.watermark * limits.num_gpu_blocks)
         self._added = 0
-        self._preemptions = 0
-        self._prompt_tokens = 0
-        self._generation_tokens = 0
-        self._prefix_queries = 0
-        self._prefix_hits = 0
+        self._totals = EngineTotals()
 
     def add(self, request: EngineRequest) -> AddResult:
         """Queues a request, or refuses it by the returned value.
@@ -173,7 +169,7 @@ class EngineCore:
             self._finish(seq)
         done = [seq.id for seq in finished]
         tokens = [*decoded, *first, *(seq for seq in done if seq not in first)] if first else decoded + done
-        self._generation_tokens += len(tokens)
+        self._totals.generation_tokens += len(tokens)
         return StepResult(tokens, first, done, cached)
 
     def fast_forward(self, now_s: float, until_s: float) -> FastForward:
@@ -186,7 +182,7 @@ class EngineCore:
         self._decode.pace(now_s)
         self._decode.skip(steps)
         self.kv.take(blocks)
-        self._generation_tokens += steps * len(self._decode)
+        self._totals.generation_tokens += steps * len(self._decode)
         return FastForward(steps, end_s)
 
     def quiet_until(self, now_s: float) -> float:
@@ -206,16 +202,8 @@ class EngineCore:
         return [*self._decode.progress(), *((seq.id, seq.generated) for seq in self._stalled.values())]
 
     def stats(self) -> EngineStats:
-        return EngineStats(
-            num_requests_running=len(self.running),
-            num_requests_waiting=len(self.waiting),
-            kv_cache_usage=1.0 - self.kv.free / self.kv.num_blocks,
-            num_preemptions=self._preemptions,
-            prompt_tokens=self._prompt_tokens,
-            generation_tokens=self._generation_tokens,
-            prefix_cache_queries=self._prefix_queries,
-            prefix_cache_hits=self._prefix_hits,
-        )
+        usage = 1.0 - self.kv.free / self.kv.num_blocks
+        return self._totals.stats(len(self.running), len(self.waiting), usage)
 
     def _look_ahead(self, now_s: float, until_s: float) -> tuple[int, float, int]:
         """Returns the number of quiet steps that end before `until_s`, the last one's end, and the blocks they take."""
@@ -248,17 +236,14 @@ class EngineCore:
         group.begin()
 
     def _schedule_prefill(self, plan: StepPlan) -> None:
-        """Continues the partly computed prompt (at most one, because only the end of a budget cuts a prompt)."""
+        """Puts the next chunk of the partly computed prompt into the step, unless it is preempted itself. There is at
+        most one, because only the end of a budget cuts a prompt."""
         for seq in list(self._prefill.values()):
-            self._go_on(seq, plan)
-
-    def _go_on(self, seq: Sequence, plan: StepPlan) -> None:
-        """Puts the next chunk of a partly computed prompt into the step, unless the sequence itself is preempted."""
-        chunk = self._chunk(seq.target - seq.context, seq.context, plan)
-        while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
-            self._preempt(self._victim(), plan)
-        if seq.state is State.PREFILL and chunk > 0:
-            self._compute(seq, chunk, plan)
+            chunk = self._chunk(seq.target - seq.context, seq.context, plan)
+            while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
+                self._preempt(self._victim(), plan)
+            if seq.state is State.PREFILL and chunk > 0:
+                self._compute(seq, chunk, plan)
 
     def _admit(self, plan: StepPlan) -> None:
         """Admits waiting sequences while the cap on running ones, the token budget and the KV memory allow."""
@@ -284,8 +269,8 @@ class EngineCore:
                 self.kv.take(self.kv.blocks_of(context) - match.blocks)
                 seq.context = context
                 if seq.generated == 0:
-                    self._prefix_queries += seq.target
-                    self._prefix_hits += context
+                    self._totals.prefix_queries += seq.target
+                    self._totals.prefix_hits += context
                     seq.cached = context
             seq.state = State.PREFILL
             self.running[seq.id] = self._prefill[seq.id] = seq
@@ -355,7 +340,7 @@ class EngineCore:
     def _first_token(self, seq: Sequence, finished: list[Sequence]) -> None:
         del self._prefill[seq.id]
         if seq.generated == 0:
-            self._prompt_tokens += seq.request.prompt_tokens
+            self._totals.prompt_tokens += seq.request.prompt_tokens
         seq.generated += 1
         seq.state = State.DECODE
         if seq.generated == seq.output_tokens:
@@ -387,7 +372,7 @@ class EngineCore:
         seq.context = 0
         seq.state = State.WAITING
         self.waiting.push_back_in(seq)
-        self._preemptions += 1
+        self._totals.preemptions += 1
         plan.preempted.append(seq.id)
 
     def _stop_running(self, seq: Sequence) -> None:

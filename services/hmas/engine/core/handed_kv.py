@@ -26,11 +26,11 @@ class HandedKv:
 
     @property
     def due_blocks(self) -> int:
-        """Blocks that must stay free for sequences whose memory is taken but for the last token of their prompts."""
+        """Blocks that must stay free for the last prompt tokens of those whose other memory is taken."""
         return sum(self._due.values())
 
     def begin(self, seq: Sequence) -> None:
-        """Takes the memory of a sequence's prompt, but for the last token, which is always computed here."""
+        """Takes the memory of a sequence's prompt without the last token, which is always computed here."""
         match = self._kv.match(seq)
         held, tokens = match.blocks * self._kv.block_size, seq.target - 1
         self._kv.take_up(seq, match)

@@ -58,3 +58,20 @@ class EngineStats:
     generation_tokens: int
     prefix_cache_queries: int
     prefix_cache_hits: int
+
+
+@dataclass(slots=True)
+class EngineTotals:
+    """What an engine has counted since its start, as `EngineStats` tells it."""
+
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    prefix_queries: int = 0
+    prefix_hits: int = 0
+
+    def stats(self, running: int, waiting: int, kv_usage: float) -> EngineStats:
+        return EngineStats(
+            running, waiting, kv_usage, self.preemptions, self.prompt_tokens, self.generation_tokens,
+            self.prefix_queries, self.prefix_hits,
+        )  # fmt: skip

@@ -124,7 +124,9 @@ class PlanConfig:
     slowness: float = 0.25  # by which measured steps without load may differ from the catalogue's
     min_observations: int = 3  # of an engine's pace
     miss: float = 0.05  # share of the requests by which a plan may gain less than was predicted
-    misses: int = 2  # in a row, after which the controller no longer acts
+    misses: int = 2  # in a row, after which the controller does not act for a while
+    stopped_s: float = 3600.0  # as long as that
+    same_rate: float = 0.1  # of a pool's requests per second, relative, up to which a plan's gain can be judged
     observe_s: float = 130.0  # after a plan's last step, until V_long's window lies wholly after it
     search_every_s: float = 600.0  # between two searches for a better plan; 0: there are none
     search_window_s: float = 300.0  # of past requests, by which plans are judged

@@ -1,6 +1,7 @@
 """What keeps the controller from an irreversible step."""
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 
 from hmas.contracts.pool_plan import PlanCandidate, PlanStep
 from hmas.laws.layout import engine_path
@@ -44,8 +45,9 @@ def held_back(
     config = plans.config
     if config.acts is not PlanActs.SCALE:
         return f"advice alone: HMAS_PLAN={config.acts}"
-    if plans.misses >= config.misses:
-        return f"stopped after {plans.misses} plans that gained less than predicted; a pin goes on"
+    if state.now_s < plans.stopped_until_s:
+        minutes = ceil((plans.stopped_until_s - state.now_s) / 60.0)
+        return f"stopped for {minutes} min, since {config.misses} plans gained less than predicted; a pin goes on"
     if unsettled := waits_for(counts):
         return unsettled
     if bypassed := [name for name, pool in state.pools.items() if pool.mode is Decider.BYPASSED]:

@@ -51,7 +51,7 @@ def _on_pinned(state: MetaState, plans: PlanState, event: PlanPinned) -> list[Me
     fault = _fault(state, plans, candidate)
     if fault:
         return _rejected(state, candidate, PIN, fault) if state.epoch is not None else []
-    plans.pinned, plans.misses = True, 0
+    plans.pinned, plans.misses, plans.stopped_until_s = True, 0, state.now_s
     return _accepted(state, plans, candidate, PIN, None)
 
 
@@ -72,6 +72,9 @@ def _on_proposed(state: MetaState, plans: PlanState, event: PlansProposed) -> li
     gained, lost, candidate = best
     plan = plans.in_force
     if plan is not None and plan.candidate.plans == candidate.plans:
+        if not plan.begun:  # what it was to bring when it was accepted may be long ago
+            plan.candidate, plan.accepted_s = candidate, state.now_s
+            plan.observed, plan.rps = _seen(state, candidate)
         return effects
     if plan is not None and plan.begun and plan.done_s is None:
         return [*effects, *_rejected(state, candidate, event.by, "the steps of the plan before it are not over")]
@@ -106,15 +109,22 @@ def _fault(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> str:
 def _accepted(
     state: MetaState, plans: PlanState, candidate: PlanCandidate, by: str, predicted: float | None
 ) -> list[MetaEffect]:
-    longs = ((each.pool, state.pools[each.pool].long) for each in candidate.plans if each.pool in state.pools)
-    observed = {name: view.goodput_rate for name, view in longs if view is not None}
-    plans.take(PlanInForce(candidate=candidate, by=by, accepted_s=state.now_s, observed=observed))
+    observed, rps = _seen(state, candidate)
+    plans.take(PlanInForce(candidate=candidate, by=by, accepted_s=state.now_s, observed=observed, rps=rps))
     plans.look_s = state.now_s
     if state.epoch is None:
         return []
     plans.untouched = False
     told = described_plans(candidate.plans)
     return recorded(state, "plan", told, candidate.reason, by, predicted=predicted)
+
+
+def _seen(state: MetaState, candidate: PlanCandidate) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the share on time of each planned pool now, and its requests per second."""
+    longs = ((each.pool, state.pools[each.pool].long) for each in candidate.plans if each.pool in state.pools)
+    views = {name: view for name, view in longs if view is not None}
+    shares = {name: view.goodput_rate for name, view in views.items()}
+    return shares, {name: view.arrival_rps for name, view in views.items()}
 
 
 def _rejected(state: MetaState, candidate: PlanCandidate, by: str, reason: str) -> list[MetaEffect]:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from hmas.contracts.pool_plan import Catalogue, Group, PlanCandidate, PlanDecision, PlanStep
 from hmas.contracts.views import VLong
@@ -17,13 +18,15 @@ DAY_S = 86_400.0
 
 @dataclass(slots=True, kw_only=True)
 class PlanInForce:
-    """A plan that was accepted. `observed` is the share on time of each pool then. `begun`: it has taken an
+    """A plan that was accepted. `observed` is the share on time of each pool then, and `rps` its requests per second.
+    `begun`: it has taken an
     irreversible step. `reclassed` are the pools that got its classes, which are the layout's to refine since."""
 
     candidate: PlanCandidate
     by: str
     accepted_s: float
     observed: Mapping[str, float] = field(default_factory=dict)
+    rps: Mapping[str, float] = field(default_factory=dict)
     begun: bool = False
     done_s: float | None = None
     judged: bool = False
@@ -65,6 +68,7 @@ class PlanState:
         self.ordered: dict[str, int] = {}
         self.acted_s: deque[float] = deque()  # when irreversible steps were taken, within a day
         self.misses = 0  # in a row
+        self.stopped_until_s = -inf  # after too many of these
         self.unsettled_s: float | None = None  # since when engines start or leave
         self.untouched = True  # this process has accepted nothing yet, so a previous writer's plan still counts
         self.look_s = 0.0
@@ -84,6 +88,12 @@ class PlanState:
         """Returns how long a gain in these pools is expected to last: as long as their mix has held, within bounds."""
         held_s = min((self._mixes[each].held_s(now_s) if each in self._mixes else 0.0 for each in pools), default=0.0)
         return min(max(held_s, self.config.least_horizon_s), self.config.most_horizon_s)
+
+    def miss(self, now_s: float) -> None:
+        """Counts a plan that brought less than was predicted; after too many in a row nothing is done for a while."""
+        self.misses += 1
+        if self.misses >= self.config.misses:
+            self.misses, self.stopped_until_s = 0, now_s + self.config.stopped_s
 
     def counts(self, now_s: float) -> dict[str, InstanceCounts]:
         return self.census.counts(now_s, self.ordered)

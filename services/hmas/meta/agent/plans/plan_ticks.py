@@ -122,7 +122,7 @@ def _given_up(state: MetaState, plans: PlanState, plan: PlanInForce) -> list[Met
     if not plan.begun or plans.pinned or not missing or waited_s < patience_s:
         return []
     plans.ordered |= {name: each.up for name, each in missing.items()}
-    plans.misses += 1
+    plans.miss(state.now_s)
     reason = f"{', '.join(missing)} did not come within {waited_s:.0f} s"
     standing = PlanCandidate(plans=_standing(state, plans, plan), reason=reason)
     done = {each.pool for each in standing.plans}
@@ -136,7 +136,8 @@ def _standing(state: MetaState, plans: PlanState, plan: PlanInForce) -> tuple[Po
 
 
 def _judged(state: MetaState, plans: PlanState, plan: PlanInForce) -> list[MetaEffect]:
-    """Compares what a plan brought with what was predicted, once V_long tells of nothing else."""
+    """Compares what a plan brought with what was predicted, once V_long tells of nothing else. Under another load than
+    the one that it was made for, that says nothing of the prediction."""
     if not plan.begun or plan.judged or plan.done_s is None:
         return []
     if state.now_s - plan.done_s < plans.config.observe_s:
@@ -147,6 +148,12 @@ def _judged(state: MetaState, plans: PlanState, plan: PlanInForce) -> list[MetaE
     predicted, observed = predicted_gain(state, plan.candidate), by_rate(state, differences)
     if predicted is None or observed is None:
         return []
-    plans.misses = plans.misses + 1 if predicted - observed > plans.config.miss else 0
     reason = f"{100 * predicted:+.1f} points predicted, {100 * observed:+.1f} observed"
+    rps = {name: view.arrival_rps for name, view in now.items() if view is not None}
+    if any(abs(rps[name] - plan.rps[name]) > plans.config.same_rate * plan.rps[name] for name in rps):
+        reason += ", under another load"
+    elif predicted - observed > plans.config.miss:
+        plans.miss(state.now_s)
+    else:
+        plans.misses = 0
     return recorded(state, "outcome", PLAN, reason, plan.by, predicted=predicted, observed=observed)
