@@ -13,9 +13,9 @@ from experiments.season.orchestrated import HOUR_S, Orchestrated, hourly_of
 from experiments.season.replanned import ReplannedDay
 from experiments.season.rivals import (
     TARGETS,
+    DayLoads,
     DayPlan,
     DaySearch,
-    DayLoads,
     Wanted,
     best_of_day,
     by_lateness,
