@@ -22,14 +22,18 @@ def shares(demand: PoolDemand, instances: Sequence[InstanceType], split: Split) 
 
 
 def near(
-    standing: Plans, gpus: int, *searched: tuple[PoolPlan, float], horizons_s: tuple[float, ...] = (SHORT,)
+    standing: Plans,
+    gpus: int,
+    *searched: tuple[PoolPlan, float],
+    horizons_s: tuple[float, ...] = (SHORT,),
+    combinations: int = 5000,
 ) -> list[dict[str, int]]:
     """The engines of each plan."""
     nothing = Placement((), 0.0)
     of_pools = tuple(tuple(each for each in searched if each[0].pool == plan.pool) for plan in standing)
     found = PlacementFound(best=nothing, one_type=nothing, one_type_is_enough=False, evaluations=0, options=of_pools)
     demands = [demand(10.0, 10.0, pool=plan.pool) for plan in standing]
-    config = NearConfig(horizons_s=horizons_s)
+    config = NearConfig(horizons_s=horizons_s, combinations=combinations)
     plans = near_plans(found, standing, demands, CATALOGUE, [Budget("h100", gpus)], shares, config)
     return [{group.type: group.count for plan in each for group in plan.groups} for each in plans]
 
@@ -59,3 +63,9 @@ def test_cards_move_from_the_pool_that_needs_them_less() -> None:
 
 def test_nothing_is_returned_that_runs_already_or_does_not_fit() -> None:
     assert near((pool_plan(tp4=2),), 8, (pool_plan(tp4=2), 0.4), (pool_plan(tp4=3), 0.6), horizons_s=(LONG,)) == []
+
+
+def test_of_many_combinations_those_of_the_best_options_are_weighed() -> None:
+    """Of each pool what runs and one other: the engine more where it is worth most, the engine fewer elsewhere."""
+    standing = (pool_plan(tp2=3), pool_plan("n", n2=1))
+    assert near(standing, 8, horizons_s=(LONG,), combinations=4) == [{"tp2": 2, "n2": 2}]

@@ -25,19 +25,23 @@ Plans = tuple[PoolPlan, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearConfig:
     """For each of `horizons_s`, the seconds that a gain may last, one plan is looked for. An engine is expected to
-    drain for `drain_s`. `splits` of the pace law are tried beside mixed."""
+    drain for `drain_s`. `splits` of the pace law are tried beside mixed. With many pools, each has only so many options
+    that at most `combinations` are weighed."""
 
     horizons_s: tuple[float, ...] = (600.0, 3600.0)
     drain_s: float = 60.0
     splits: int = 2
+    combinations: int = 5000
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to run a pool: its plan, and the requests per second that it keeps on time beyond what runs."""
+    """One way to run a pool: its plan, the requests per second that it keeps on time beyond what runs, and the cards
+    that it takes beyond that."""
 
     plan: PoolPlan
     gain_rps: float
+    cards: int
 
 
 def near_plans(
@@ -55,7 +59,7 @@ def near_plans(
         _options_of(*each, catalogue, budgets, value, config)
         for each in zip(standing, demands, found.options, strict=True)
     ]
-    cards = {each.hardware: each.gpus for each in budgets}
+    room = {each.hardware: each.gpus for each in budgets}
     counts = {
         group.type: InstanceCounts(plan.pool, up=group.count)
         for plan in standing
@@ -64,10 +68,11 @@ def near_plans(
     }
     rps = sum(each.rate_rps for each in demands)
     gpus = sum(catalogue.named(name).gpus * each.up for name, each in counts.items())
+    few = max(2, int(config.combinations ** (1.0 / len(options))))
     weighed = []
-    for combined in product(*options):
+    for combined in product(*(_best_of(each, few, rps / max(1, gpus)) for each in options)):
         plans = tuple(each.plan for each in combined)
-        if plans == standing or not _fits(plans, catalogue, cards):
+        if plans == standing or not _fits(plans, catalogue, room):
             continue
         gain_rps = sum(each.gain_rps for each in combined)
         steps = steps_towards(plans, catalogue, budgets, counts, {}, config.drain_s)
@@ -82,13 +87,19 @@ def near_plans(
     return tuple(dict.fromkeys(best))
 
 
-def _fits(plans: Plans, catalogue: Catalogue, cards: Mapping[str, int]) -> bool:
+def _best_of(options: Sequence[_Option], most: int, card_rps: float) -> list[_Option]:
+    """Returns what runs, and the best others where a card is worth what cards serve in the mean."""
+    now, *others = options
+    return [now, *sorted(others, key=lambda each: card_rps * each.cards - each.gain_rps)[: most - 1]]
+
+
+def _fits(plans: Plans, catalogue: Catalogue, room: Mapping[str, int]) -> bool:
     used = Counter[str]()
     for plan in plans:
         for group in plan.groups:
             kind = catalogue.named(group.type)
             used[kind.hardware] += group.count * kind.gpus
-    return all(number <= cards.get(hardware, 0) for hardware, number in used.items())
+    return all(number <= room.get(hardware, 0) for hardware, number in used.items())
 
 
 def _options_of(
@@ -114,7 +125,12 @@ def _options_of(
             if other[kind.name] >= 0 and any(other.values()):
                 plan, share = _valued(demand, kinds, other, table, value, config)
                 shares.setdefault(plan, share)
-    return [_Option(plan, demand.rate_rps * (share - before)) for plan, share in shares.items()]
+
+    def cards(plan: PoolPlan) -> int:
+        return sum(catalogue.named(group.type).gpus * group.count for group in plan.groups)
+
+    held, rps = cards(standing), demand.rate_rps
+    return [_Option(plan, rps * (share - before), cards(plan) - held) for plan, share in shares.items()]
 
 
 def _valued(
