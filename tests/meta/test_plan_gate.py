@@ -92,6 +92,18 @@ def test_a_step_is_held_back(happens: Callable[[Fleet], None], reason: str) -> N
         assert [each for each in about_plans(effects) if each[0] == "step"] == []
 
 
+@pytest.mark.parametrize("taken", [SCALE.steps_a_day - 2, SCALE.steps_a_day - 1])
+def test_a_plan_begins_only_if_the_day_has_steps_enough_for_all_of_it(taken: int) -> None:
+    """An engine goes, and then two come: two steps. What has begun ends, whatever was done meanwhile."""
+    fleet = running(SCALE, a="tp4", b="tp4")
+    plans_of_agent(fleet).acted_s.extend([fleet.now_s] * taken)
+    effects = fleet.now(proposed(candidate(pool_plan(tp4=1, tp2=2), gain=0.9)))
+    plans_of_agent(fleet).acted_s.extend([fleet.now_s] * SCALE.steps_a_day)
+    fleet.engines.pop("b")
+    steps = [each for each in about_plans(effects + fleet.at(fleet.now_s + 5.0)) if each[0] == "step"]
+    assert steps == ([("step", "tp2: 0 to 2, once 1 tp4 left"), ("step", "tp2: 0 to 2")] if taken < 19 else [])
+
+
 def test_an_operators_plan_does_not_rest_on_what_the_catalogue_says_of_steps() -> None:
     fleet = running(SCALE, a="tp4")
     be_slow(pace("a", 1.5))(fleet)

@@ -1,6 +1,6 @@
 """What keeps the controller from an irreversible step."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
 from hmas.contracts.pool_plan import PlanCandidate, PlanStep
@@ -38,7 +38,7 @@ def held_back(
     state: MetaState,
     plans: PlanState,
     plan: PlanInForce,
-    steps: Iterable[PlanStep],
+    steps: Sequence[PlanStep],
     counts: Mapping[str, InstanceCounts],
 ) -> str:
     """Returns why no irreversible step may be taken now. Empty: it may."""
@@ -56,8 +56,9 @@ def held_back(
         return f"waits for engines that are suspected: {', '.join(suspected)}"
     if not plans.pinned and (slow := _unlike_catalogue(state, plans)):
         return slow
-    if len(plans.acted_age_s(state.now_s)) >= config.steps_a_day:
-        return f"waits because a day has {config.steps_a_day} steps"
+    needed = sum(1 + bool(step.leaving) for step in steps if not step.reversible)
+    if not plan.begun and len(plans.acted_age_s(state.now_s)) + needed > config.steps_a_day:
+        return f"waits because a day has {config.steps_a_day} steps"  # and what has begun is never left half done
     if plan.begun or plans.pinned:
         return ""
     gained, lost = weighed(state, plans, plan.candidate, steps, counts)
