@@ -461,13 +461,13 @@ def test_a_new_writer_counts_the_steps_of_the_day_before_it() -> None:
     last = running()
     first = decisions(last.now(proposed(MIXED_PLAN)))[-1]
     assert first.acted_age_s == (0.0,)
-    full = replace(first, acted_age_s=tuple(DAY_S - 40.0 + i for i in range(SCALE.steps_a_day)))
-    fleet = restored(SCALE, full, a="tp4")
+    full = replace(first, acted_age_s=tuple(DAY_S - 40.0 + i for i in range(SCALE.steps_a_day)), ordered=())
+    fleet = restored(SCALE, full, a="tp4", b="tp4")  # nothing of the plan was ordered yet
     told = decisions(fleet.at(12.0))[-1]
     assert told.reason.endswith("waits because a day has 20 steps")
     assert len(told.acted_age_s) == SCALE.steps_a_day
     assert told.acted_age_s[0] == pytest.approx(DAY_S - 40.0 + 19.0 + 12.0, abs=2.0)
-    assert ordered(fleet.at(60.0)) == {"tp2": 2, "tp4": 1}
+    assert ordered(fleet.at(60.0)) == {"tp2": 0, "tp4": 1}  # one of the day before is forgotten, and it begins
 
 
 def test_a_writer_does_not_follow_itself_or_those_before_it_once_it_has_acted() -> None:
