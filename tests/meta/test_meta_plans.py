@@ -467,7 +467,7 @@ def test_a_new_writer_counts_the_steps_of_the_day_before_it() -> None:
     assert told.reason.endswith("waits because a day has 20 steps")
     assert len(told.acted_age_s) == SCALE.steps_a_day
     assert told.acted_age_s[0] == pytest.approx(DAY_S - 40.0 + 19.0 + 12.0, abs=2.0)
-    assert ordered(fleet.at(60.0)) == {"tp2": 0, "tp4": 1}  # one of the day before is forgotten, and it begins
+    assert ordered(fleet.at(60.0)) == {"tp2": 0, "tp4": 1}  # those of the day before are forgotten
 
 
 def test_a_writer_does_not_follow_itself_or_those_before_it_once_it_has_acted() -> None:
