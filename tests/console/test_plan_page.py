@@ -131,7 +131,8 @@ def test_the_page_says_what_may_be_ordered_and_why_not() -> None:
     state = ConsoleState()
     state.hear(1.0, PLAN)
     orders = view_plan(state, 1.0, "")["orders"]
-    assert (orders["plan"], orders["before"]) == ("m: 1 tp4, 2 tp2", "m: 2 tp4")
+    assert orders["plan"] == "m: 1 tp4, 2 tp2 (<= 20 ms: 1, > 20 ms: 2)"
+    assert orders["before"] == "m: 2 tp4 (mixed)"
 
 
 def test_a_plan_is_told_from_any_other() -> None:

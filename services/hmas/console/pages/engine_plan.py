@@ -9,7 +9,7 @@ from hmas.console.pages.engine_groups import SeenEngine, group_view, seen_engine
 from hmas.console.pages.numbers import rounded
 from hmas.console.plan_orders import PlanAct, idle_order, told_plan
 from hmas.console.state import TOLD_CHARS, ConsoleState, Flag
-from hmas.contracts.pool_plan import PlanDecision, PlanStep, StepKind
+from hmas.contracts.pool_plan import PlanDecision, PlanStep, PoolPlan, StepKind
 from hmas.laws.layout import described, described_split
 from hmas.laws.plan_steps import described_plans, described_step, told_type
 
@@ -59,9 +59,13 @@ def _pools(state: ConsoleState, plan: PlanDecision) -> dict[str, Any]:
 def _orders(plan: PlanDecision) -> dict[str, Any]:
     """Returns the plan in words, what ran before it, and why an order would change nothing; empty: it would."""
     return {
-        "seen": told_plan(plan), "plan": described_plans(plan.plans), "before": described_plans(plan.before),
+        "seen": told_plan(plan), "plan": _words(plan.plans), "before": _words(plan.before),
         "idle": {act.value: idle_order(plan, act) for act in PlanAct},
     }  # fmt: skip
+
+
+def _words(plans: Iterable[PoolPlan]) -> str:
+    return "; ".join(f"{described_plans([each])} ({described_split(each.split)})" for each in plans)
 
 
 def _types(plan: PlanDecision, seen: Iterable[SeenEngine]) -> dict[str, Any]:
