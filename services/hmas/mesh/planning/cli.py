@@ -156,7 +156,8 @@ def apply(plan: PlanPath, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
         steps = steps_to(view, plans, known, [budget_of(each) for each in state.plan_cards.split(",")])
         files.write(files.plan, rendered_plan(plans))
         console.print(steps_table(steps, plans))
-        console.print("the mesh follows it now, unless the console's plan outranks it: `hmas plan show` tells", soft_wrap=True)
+        told = "the mesh follows it now, unless the console's plan outranks it: `hmas plan show` tells"
+        console.print(told, soft_wrap=True)
         return 0
 
     run_command(main)
