@@ -69,7 +69,7 @@ class SpedConsole:
         feed = PageFeed(self.state, self._tick)
         app = console_app(
             ConsoleSettings(), BrowserStreams(feed), pools=frozenset, why=lambda _: asyncio.sleep(0, None),
-            pin=lambda *_: asyncio.sleep(0, None), whatif=lambda _: None,
+            pin=lambda *_: asyncio.sleep(0, None), plan=lambda _: asyncio.sleep(0, None), whatif=lambda _: None,
         )  # fmt: skip
         server = HttpServer(uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, access_log=False))
         self.port = await server.start()

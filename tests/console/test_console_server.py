@@ -14,6 +14,7 @@ from hmas.console import stream
 from hmas.console.guard import cookie_of
 from hmas.console.pages import PERIODS_S
 from hmas.console.patch import diff, merge
+from hmas.console.plan_orders import PlanAct, PlanOrder
 from hmas.console.question import WhatIfQuestion
 from hmas.console.server import STATIC, console_app
 from hmas.console.settings import ConsoleSettings
@@ -46,10 +47,12 @@ class Desk:
         self.state = ConsoleState()
         self.pinned: list[tuple[str, TopologyName | None]] = []
         self.asked: list[WhatIfQuestion] = []
+        self.planned: list[PlanOrder] = []
         self.streams = BrowserStreams(PageFeed(self.state, lambda: 1.0))
         app = console_app(
-            settings, self.streams, pools=lambda: frozenset({"m"}), why=self.why, pin=self.pin, whatif=self.asked.append
-        )
+            settings, self.streams, pools=lambda: frozenset({"m"}), why=self.why, pin=self.pin, plan=self.plan,
+            whatif=self.asked.append,
+        )  # fmt: skip
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8090")
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
@@ -57,6 +60,9 @@ class Desk:
 
     async def pin(self, pool: str, topology: TopologyName | None) -> None:
         self.pinned.append((pool, topology))
+
+    async def plan(self, order: PlanOrder) -> None:
+        self.planned.append(order)
 
 
 def token(folder: Path, name: str) -> Path:
@@ -140,6 +146,20 @@ async def test_acting_takes_the_admins_token(guarded: Desk) -> None:
     assert len(guarded.pinned) == 2
 
 
+async def test_acting_on_the_plan_takes_the_admins_token(guarded: Desk) -> None:
+    client, order = guarded.client, {"act": "roll_back", "seen": "abc"}
+    for headers in ({}, bearer("reader"), {"cookie": f"{COOKIE}={PROOF}"}):
+        answer = await client.post("/api/plan", json=order, headers=headers)
+        assert (answer.status_code, answer.json()["detail"][:18]) == (401, "acting on the plan")
+    nobody = Desk(ConsoleSettings())
+    assert (await nobody.client.post("/api/plan", json=order)).status_code == 403
+    for change in ({"act": "grow"}, {"seen": "x" * 65}, {"seen": None}):
+        assert (await client.post("/api/plan", json=order | change, headers=bearer("admin"))).status_code == 422
+    assert guarded.planned == nobody.planned == []
+    assert (await client.post("/api/plan", json=order, headers=bearer("admin"))).status_code == 204
+    assert guarded.planned == [PlanOrder(act=PlanAct.ROLL_BACK, seen="abc")]
+
+
 async def test_a_what_if_takes_the_admins_token(guarded: Desk) -> None:
     client, order = guarded.client, {"pool": "m", "minutes": "15", "topology": "edf"}
     for headers in ({}, bearer("reader"), {"cookie": f"{COOKIE}={PROOF}"}):
@@ -177,7 +197,7 @@ FAULTY = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/api/login", "/api/pin", "/api/whatif"])
+@pytest.mark.parametrize("path", ["/api/login", "/api/pin", "/api/plan", "/api/whatif"])
 @pytest.mark.parametrize("body", FAULTY, ids=lambda body: body[:30].decode("latin-1"))
 async def test_a_faulty_order_is_refused_in_words_and_not_repeated(guarded: Desk, path: str, body: bytes) -> None:
     answer = await guarded.client.post(path, content=body, headers={"content-type": "application/json"})

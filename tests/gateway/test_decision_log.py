@@ -6,6 +6,8 @@ from pathlib import Path
 import httpx
 
 from hmas.contracts.control import ControlTuple, EngineControl, TopologyName
+from hmas.contracts.engine_kind import EngineKind
+from hmas.contracts.pool_plan import PlanDecision, PlannedType
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.gateway.decisions import DecisionLog
 from hmas.gateway.tenants.keys import make_key
@@ -72,6 +74,19 @@ def test_pools_are_kept_apart_and_the_log_is_bounded() -> None:
     assert [e["worker"] for e in log.changes_of(frozenset({"other"}))["control"]] == ["w2"]
     assert log.changes_of(frozenset({"m"}))["topology"] == []
     assert len(log.changes_of(frozenset({"m", "other"}))["control"]) <= 10
+
+
+def test_the_plan_in_force_names_the_groups_of_engines() -> None:
+    log, kind = log_with(), EngineKind("", "H100x4")
+    assert log.group_of("m", kind) == ""
+    plan = PlanDecision(
+        plans=(), expected=(), bound=1.0, steps=(), ordered=(), epoch=1, seq=1, valid_for_s=15.0, reason="",
+        selector="search", types=(PlannedType(name="tp4", model="m", hardware="h100", gpus=4),),
+    )  # fmt: skip
+    log.on_plan(plan)
+    assert [log.group_of(pool, kind) for pool in ("m", "n")] == ["tp4", ""]
+    log.on_plan(replace(plan, types=()))
+    assert log.group_of("m", kind) == ""
 
 
 async def test_the_api_tells_a_tenant_of_its_own_models(tmp_path: Path) -> None:

@@ -321,6 +321,7 @@ async def test_an_answer_that_is_given_up_ends_with_an_error_in_the_words_of_its
         assert (settled.outcome, settled.output_tokens) == (Outcome.ENGINE_ERROR, 1)
         why = orjson.loads(g.records.journal.timeline("mine") or b"")
         assert (why["outcome"], [run["outcome"] for run in why["runs"]]) == ("engine_error", ["engine_error"])
+        assert [run["hardware"] for run in why["runs"]] == ["A100"]  # as the worker's heartbeat tells it
 
 
 @pytest.mark.parametrize("streamed", [True, False])

@@ -7,12 +7,13 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.job import LinkedBy, Stage
 from hmas.contracts.registry import COMPLETIONS_PATH
 from hmas.gateway.agent.admission.limits import TokenBucket
 from hmas.gateway.agent.pools.directory import ModelCard, ModelDirectory
-from hmas.gateway.exchange import Exchange
+from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.journal import RequestJournal, timeline_json
 from hmas.gateway.openai.body import Call
 from hmas.gateway.openai.forms import FORMS
@@ -96,6 +97,20 @@ def test_the_route_is_told_with_the_seconds_at_each_worker_and_shown() -> None:
     console.print(render_why(timeline))
     shown = console.export_text()
     assert ["b", "yes", "512", "0.5", "0.125", "0", "0.625"] in [line.split() for line in shown.splitlines()]
+
+
+def test_a_run_tells_the_cards_and_the_group_of_its_engine_where_they_are_known() -> None:
+    asked = exchange("r1", "c1")
+    known, unknown = EngineKind("m", "h100x4"), EngineKind()
+    asked.runs = [RunTrace(worker="w", engine="e", grant=None, started_s=1.0, kind=kind) for kind in (known, unknown)]
+
+    def group_of(pool: str, kind: EngineKind) -> str:
+        return "tp4" if (pool, kind) == ("m", known) else ""
+
+    first, second = orjson.loads(timeline_json(asked, "g1", group_of))["runs"]
+    assert (first["hardware"], first["group"]) == ("h100x4", "tp4")
+    assert (second["hardware"], "group" in second) == (None, False)
+    assert "group" not in orjson.loads(timeline_json(asked, "g1"))["runs"][0]  # no plan was heard of
 
 
 def test_the_stages_of_a_job_are_told_with_what_was_promised_and_what_was_cached() -> None:

@@ -93,7 +93,8 @@ async def served(folder: Path, book: WhatIfBook, *command: str) -> AsyncIterator
     whatifs = WhatIfRunner(book, clock, (), command)
     app = console_app(
         settings, BrowserStreams(PageFeed(state, clock)), pools=lambda: frozenset({"m"}),
-        why=lambda _: asyncio.sleep(0, {"outcome": "finished"}), pin=lambda *_: asyncio.sleep(0), whatif=whatifs.start,
+        why=lambda _: asyncio.sleep(0, {"outcome": "finished"}), pin=lambda *_: asyncio.sleep(0),
+        plan=lambda _: asyncio.sleep(0), whatif=whatifs.start,
     )  # fmt: skip
     options = uvicorn.Config(
         app, host="127.0.0.1", port=0, log_config=None, access_log=False, http=guarded(FOR_OPERATORS), ws="none",

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from hmas.contracts.control import Split
 from hmas.contracts.engine_kind import EngineKind
-from hmas.contracts.pool_plan import Budget, Catalogue, Group, PlanStep, PoolPlan, StepKind
+from hmas.contracts.pool_plan import Budget, Catalogue, Group, PlannedType, PlanStep, PoolPlan, StepKind
 from hmas.laws.plan_steps import (
     InstanceCounts,
+    alike_plans,
     alike_types,
     counted,
     plan_fault,
     steps_towards,
+    told_type,
     type_named_by,
 )
 from tests.builders.instance_types import CATALOGUE, instance_type, pool_plan
@@ -150,6 +152,20 @@ def test_the_type_of_an_engine_is_told_by_its_model_and_hardware() -> None:
         for each in [type_named_by(CATALOGUE, EngineKind(model, hardware), "m")]
     }  # fmt: skip
     assert list(found.values()) == ["tp4", "tp2", "tp1", "tp1", "other2", None, None, None, None]
+    told = [
+        PlannedType(name=each.name, model=each.model, hardware=each.hardware, gpus=each.gpus)
+        for each in CATALOGUE.types
+    ]
+    assert {kind: told_type(told, EngineKind(*kind), "m") or None for kind in found} == found
+
+
+def test_plans_are_alike_whatever_the_order_of_their_types_or_pools() -> None:
+    split = Split((0.02,), (1, 2))
+    one, other = pool_plan("m", split, tp4=1, tp2=2), pool_plan("n", other2=1)
+    assert alike_plans((one, other), (other, pool_plan("m", split, tp2=2, tp4=1, tp1=0)))
+    for changed in (pool_plan("m", tp4=1, tp2=2), pool_plan("m", split, tp4=1, tp2=1), pool_plan("x", split, tp4=1)):
+        assert not alike_plans((one, other), (changed, other))
+    assert not alike_plans((one, other), (one,))
 
 
 def test_types_of_one_kind_are_found() -> None:

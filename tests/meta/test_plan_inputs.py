@@ -1,18 +1,20 @@
 """What plans begin with, from outside: settings, an operator's file; and the metrics by which engines are scaled."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from hmas.contracts.control import Split
-from hmas.contracts.control_agents import PlanPinned
-from hmas.contracts.pool_plan import Budget, Catalogue, Group, PlanDecision, PoolPlan
+from hmas.contracts.control_agents import PlanPinChanged, PlanPinned
+from hmas.contracts.pool_plan import Budget, Catalogue, Group, PlanDecision, PlanPin, PoolPlan
 from hmas.meta.agent.config import PlanActs, PlanConfig
 from hmas.meta.metrics import MetaMetrics
-from hmas.meta.plan_inputs import PinnedPlanFile, read_budgets
+from hmas.meta.plan_inputs import LastPlan, PinnedPlanFile, read_budgets
 from hmas.meta.settings import MetaSettings
+from hmas.runtime.bucket import BucketUnavailable
 from hmas.runtime.catalogue_file import render_catalogue
 from tests.builders.instance_types import CATALOGUE, instance_type, pool_plan
 
@@ -89,6 +91,27 @@ def decision(*plans: PoolPlan, ordered: tuple[Group, ...]) -> PlanDecision:
         plans=plans, expected=(), bound=1.0, steps=(), ordered=ordered, epoch=1, seq=1, valid_for_s=15.0, reason="",
         selector="search",
     )  # fmt: skip
+
+
+class KeptValues:
+    """A bucket that has these values, or that cannot be reached."""
+
+    def __init__(self, values: dict[str, Any] | None) -> None:
+        self._values = values
+
+    async def read(self, cls: type, key: str) -> tuple[Any, float] | None:
+        if self._values is None:
+            raise BucketUnavailable("gone")
+        return (self._values[key], 1.0) if isinstance(self._values.get(key), cls) else None
+
+
+async def test_the_last_plan_and_the_consoles_are_read_when_the_bucket_is_reached() -> None:
+    last, pin = decision(*PLANS, ordered=()), PlanPin(plans=PLANS, by="the console")
+    told: list[object] = []
+    for values in ({"plan": last, "plan_pin": pin}, {"plan": last}, {"plan_pin": pin}, {}, None):
+        bucket: Any = KeptValues(values)
+        await LastPlan(bucket, told.append, told.append).restore()
+    assert told == [last, PlanPinChanged(pin), last, PlanPinChanged(pin)]
 
 
 def test_engines_that_are_ordered_and_wanted_are_metrics() -> None:

@@ -32,7 +32,9 @@ async def serve(settings: ConsoleSettings, name: str, stop: StopSignal) -> None:
     shell.state.whatif.lacks = lacking()
     options = (f"--nats-url={settings.nats_url}", f"--profile={settings.rehearsal_profile}")
     whatifs = WhatIfRunner(shell.state.whatif, shell.clock, options)
-    app = console_app(settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin, whatif=whatifs.start)
+    app = console_app(
+        settings, streams, pools=shell.pools, why=shell.why, pin=shell.pin, plan=shell.order_plan, whatif=whatifs.start
+    )
     server = HttpServer(
         uvicorn.Config(
             app, host=settings.console_host, port=settings.console_port, log_config=None, access_log=False,

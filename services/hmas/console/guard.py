@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN = frozenset({"/api/about", "/api/login", "/health"})  # they tell nothing of the mesh
-ACTING = frozenset({"/api/pin", "/api/whatif"})  # they ask for the admin's token themselves
+ACTING = frozenset({"/api/pin", "/api/plan", "/api/whatif"})  # they ask for the admin's token themselves
 MAX_BODY_BYTES = 4096
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::[0-9]*)?")  # the name, without the port that may follow it
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})

@@ -1,4 +1,4 @@
-"""The console's HTTP application: pages, their streams, a request's timeline, the pin, and what-ifs."""
+"""The console's HTTP application: pages, their streams, a request's timeline, pins, and what-ifs."""
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hmas.console.guard import ConsoleGuard, bearer, cookie_of, same
 from hmas.console.pages import PAGES
 from hmas.console.pages.requests import view_request
+from hmas.console.plan_orders import PlanOrder
 from hmas.console.question import WhatIfQuestion
 from hmas.console.settings import ConsoleSettings
 from hmas.console.stream import BrowserStreams
@@ -73,23 +74,30 @@ def _add_acts(
     admin: str,
     pools: Callable[[], frozenset[str]],
     pin: Act,
+    plan: Callable[[PlanOrder], Awaitable[None]],
     whatif: Callable[[WhatIfQuestion], None],
 ) -> None:
-    """Adds the paths by which an operator acts on a pool; they take the admin's token."""
+    """Adds the paths by which an operator acts on a pool, or on the plan of all; they take the admin's token."""
 
-    def authorise(request: Request, what: str, pool: str) -> None:
-        """Refuses senders who may not act on a pool, and unknown pools."""
+    def authorise(request: Request, what: str, pool: str | None = None) -> None:
+        """Refuses senders who may not act, and unknown pools."""
         if not admin:
             raise HTTPException(403, "nobody may act here: HMAS_CONSOLE_ADMIN_TOKEN_FILE is not set")
         if not same(bearer(dict(request.scope["headers"])), admin):
             raise HTTPException(401, f"{what} takes the admin's token: Authorization: Bearer TOKEN")
-        if pool not in pools():
+        if pool is not None and pool not in pools():
             raise HTTPException(404, "there is no such pool")
 
     @app.post("/api/pin")
     async def order_pin(order: PinCommand, request: Request) -> Response:
         authorise(request, "pinning", order.pool)
         await pin(order.pool, order.topology)
+        return Response(status_code=204)
+
+    @app.post("/api/plan")
+    async def order_plan(order: PlanOrder, request: Request) -> Response:
+        authorise(request, "acting on the plan")
+        await plan(order)
         return Response(status_code=204)
 
     @app.post("/api/whatif")
@@ -106,10 +114,12 @@ def console_app(
     pools: Callable[[], frozenset[str]],
     why: Ask,
     pin: Act,
+    plan: Callable[[PlanOrder], Awaitable[None]],
     whatif: Callable[[WhatIfQuestion], None],
 ) -> ASGIApp:
     """Returns the console's application. `pools`: those that can be pinned; `why` asks for a request's timeline; `pin`
-    pins a pool; `whatif` begins to answer a question. Raises CannotStart or OSError for tokens that cannot be used."""
+    pins a pool; `plan` carries out an order about the plan; `whatif` begins to answer a question. Raises CannotStart or
+    OSError for tokens that cannot be used."""
     token, admin = settings.reading_token(), settings.admin_token()
     # FastAPI's own pages would load scripts from another host.
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, routes=[Route("/api/stream", _StreamRoute(streams))])
@@ -138,7 +148,7 @@ def console_app(
             raise HTTPException(404, "no gateway remembers this request: ask soon after it")
         return JSONResponse(view_request(timeline))
 
-    _add_acts(app, admin, pools, pin, whatif)
+    _add_acts(app, admin, pools, pin, plan, whatif)
 
     async def page() -> Response:
         return FileResponse(STATIC / "index.html")

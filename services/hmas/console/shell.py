@@ -11,8 +11,10 @@ from fastapi import HTTPException
 
 from hmas.console.pages import PERIODS_S
 from hmas.console.pages.queue import SHOWN, asked_of
+from hmas.console.plan_orders import PlanAct, PlanOrder, idle_order, ordered_plans, told_plan
 from hmas.console.state import MAX_QUEUES, SAMPLE_S, Asked, ConsoleState
 from hmas.contracts.control import Pin, TopologyName
+from hmas.contracts.pool_plan import PlanPin
 from hmas.contracts.queue import QueueQuery, QueueReply
 from hmas.contracts.routes import Role
 from hmas.operator.jobs import jobs_of
@@ -100,8 +102,24 @@ class ConsoleShell:
 
     async def pin(self, pool: str, topology: TopologyName | None) -> None:
         """Pins a pool, or lifts its pin if `topology` is None. Raises HTTPException 503."""
+        await self._store(Pin(pool, topology, by=PINNED_BY))
+        log.info("pinned", pool=pool, topology=topology and topology.value)
+
+    async def order_plan(self, order: PlanOrder) -> None:
+        """Pins the plan in force or what ran before it, or lifts the pin. Raises HTTPException: 404 without a plan, 409
+        if the order would change nothing or its sender saw another plan, 503."""
+        plan = self.state.top.plan
+        if plan is None:
+            raise HTTPException(404, "no plan was heard of")
+        if reason := idle_order(plan, order.act):
+            raise HTTPException(409, reason)
+        if order.act is not PlanAct.LIFT and order.seen != told_plan(plan):
+            raise HTTPException(409, "the plan has changed meanwhile: look again")
+        await self._store(PlanPin(plans=ordered_plans(plan, order.act), by=PINNED_BY))
+        log.info("plan_ordered", act=order.act.value)
+
+    async def _store(self, pin: Pin | PlanPin) -> None:
         try:
-            await store_pin(self._bus, self._bucket, Pin(pool, topology, by=PINNED_BY))
+            await store_pin(self._bus, self._bucket, pin)
         except BucketUnavailable as error:
             raise HTTPException(503, f"the pin cannot be kept: {error}") from error
-        log.info("pinned", pool=pool, topology=topology and topology.value)

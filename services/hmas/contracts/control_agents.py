@@ -13,7 +13,7 @@ from hmas.contracts.control import (
     TopologyReceived,
 )
 from hmas.contracts.past import PastBlock
-from hmas.contracts.pool_plan import Budget, Catalogue, PlanCandidate, PlanDecision, PoolPlan
+from hmas.contracts.pool_plan import Budget, Catalogue, PlanCandidate, PlanDecision, PlanPin, PoolPlan
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
@@ -89,9 +89,16 @@ class PlansSearched:
 
 @dataclass(frozen=True, slots=True)
 class PlanPinned:
-    """An operator's plan, which outranks those that are proposed; none lifts it."""
+    """The plan of an operator's file, which outranks those that are proposed; none lifts it."""
 
     plans: tuple[PoolPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPinChanged:
+    """An operator pinned a plan in the console, or lifted the one that was pinned there. It outranks the file's."""
+
+    pin: PlanPin
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,7 @@ MetaEvent = (
     | PlansProposed
     | PlansSearched
     | PlanPinned
+    | PlanPinChanged
     | HeartbeatReceived
     | TopologyRestored
     | LayoutRestored

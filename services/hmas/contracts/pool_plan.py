@@ -100,6 +100,27 @@ class PoolPlan:
     split: Split = field(default_factory=Split)
 
 
+BY_CONSOLE = "console"  # the selector of a plan that was pinned in the console
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPin:
+    """An operator's plan for all pools, by `by`. It outranks all others until one without `plans` lifts it."""
+
+    plans: tuple[PoolPlan, ...]
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedType:
+    """How an engine of the instance type `name` is known by its heartbeat: its model, and so many cards of a kind."""
+
+    name: str
+    model: str
+    hardware: str
+    gpus: int
+
+
 class StepKind(StrEnum):
     """What a step towards a plan does, the cheapest first."""
 
@@ -159,6 +180,8 @@ class PlanDecision:
     `ordered` are the engines of each type that an orchestrator should run now. It follows the plan a step at a time,
     and is empty unless the controller may scale. `epoch` and `seq` order decisions; `selector` says who made this one.
     `acted_age_s` are the irreversible steps of the last day, in s before the decision: a next writer counts them, too.
+    `acts` says how far the controller follows plans (`HMAS_PLAN`). `before` is what ran when this plan was accepted,
+    where that was something else. `types` are the instance types that the plan names, or of which there are engines.
     """
 
     plans: tuple[PoolPlan, ...]
@@ -172,3 +195,6 @@ class PlanDecision:
     reason: str
     selector: str
     acted_age_s: tuple[float, ...] = ()
+    acts: str = ""
+    before: tuple[PoolPlan, ...] = ()
+    types: tuple[PlannedType, ...] = ()

@@ -27,13 +27,14 @@ from hmas.contracts.control_agents import (
     LayoutRestored,
     LongViewReceived,
     PinChanged,
+    PlanPinChanged,
     PlanRestored,
     ShortViewReceived,
     TopologyRestored,
     WorkerReported,
 )
 from hmas.contracts.gateway import UseReported, ViewReceived
-from hmas.contracts.pool_plan import PlanDecision
+from hmas.contracts.pool_plan import PlanDecision, PlanPin
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.use import UseReport
@@ -169,7 +170,20 @@ ROUTES: tuple[Route, ...] = (
         subject="control.plan",
         about="",
         cadence=f"on decision, {_REPEATED}, where there is a catalogue",
-        hearers=(Hearer(Role.META, PlanRestored), Hearer(Role.TOP), Hearer(Role.CONSOLE)),
+        hearers=(
+            Hearer(Role.META, PlanRestored),
+            Hearer(Role.GATEWAY),  # names the group of the engine that served a request
+            Hearer(Role.TOP),
+            Hearer(Role.CONSOLE),
+        ),
+    ),
+    Route(
+        message=PlanPin,
+        publishers=(Role.CONSOLE,),
+        subject="control.plan_pin",
+        about="",
+        cadence="on command; kept in the bucket",
+        hearers=(Hearer(Role.META, PlanPinChanged),),
     ),
     Route(
         message=ControlTuple,

@@ -26,6 +26,7 @@ from hmas.contracts.gateway import (
     GatewayTicked,
     TenantsChanged,
 )
+from hmas.contracts.pool_plan import PlanDecision
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
 from hmas.contracts.views import VShort
@@ -125,6 +126,7 @@ class GatewayService:
             WorkerHeartbeat: self._on_heartbeat,
             VShort: self._shell.on_view,
             TopologyDecision: self._decisions.on_topology,
+            PlanDecision: self._decisions.on_plan,
             ControlTuple: self._decisions.on_tuple,
         }
         self._bus.follow(Role.GATEWAY, self._host.post, receive=receive)
@@ -195,7 +197,7 @@ class GatewayService:
             stages = self._records.journal.stages(query.job)
             reply = observe_pb2.WhyReply(found=bool(stages), timeline_json=orjson.dumps(stages).decode())
             return reply.SerializeToString() if stages else None
-        told = self._records.journal.timeline(query.request_id)
+        told = self._records.journal.timeline(query.request_id, self._decisions.group_of)
         if told is None:
             return None
         timeline = orjson.loads(told)

@@ -5,7 +5,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from hmas.contracts.control import ControlTuple, TopologyDecision
+from hmas.contracts.engine_kind import EngineKind
+from hmas.contracts.pool_plan import PlanDecision, PlannedType
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.laws.plan_steps import told_type
 
 ToldDecision = dict[str, Any]
 
@@ -24,10 +27,18 @@ class DecisionLog:
         self._last: dict[tuple[str, str], Hashable] = {}
         self._pools: dict[str, str] = {}  # worker -> pool
         self._in_force: dict[str, TopologyDecision] = {}  # by pool
+        self._types: tuple[PlannedType, ...] = ()  # of engines, as the plan in force tells them
 
     def on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         if heartbeat.worker in self._pools or len(self._pools) < self._max_senders:
             self._pools[heartbeat.worker] = heartbeat.pool
+
+    def on_plan(self, decision: PlanDecision) -> None:
+        self._types = decision.types
+
+    def group_of(self, pool: str, kind: EngineKind) -> str:
+        """Returns the instance type of an engine of a pool, by the plan in force; empty if it tells of none."""
+        return told_type(self._types, kind, pool)
 
     def on_topology(self, decision: TopologyDecision) -> None:
         self._in_force.pop(decision.pool, None)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
 from hmas.contracts.execution import Grant
 from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.job import Stage
@@ -27,12 +28,13 @@ class AttemptTrace:
 @dataclass(slots=True, kw_only=True)
 class RunTrace:
     """One run of a request, for `hmas why`. `grant` is None if the gateway placed it itself. Instants are in seconds on
-    this host's monotonic clock, None until they come; `outcome` is empty until the run ends."""
+    this host's monotonic clock, None until they come; `outcome` is empty until the run ends. `kind`: the engine's."""
 
     worker: str
     engine: str
     grant: Grant | None
     started_s: float
+    kind: EngineKind = UNKNOWN_KIND
     observed: bool = False  # the gateway only observes
     first_s: float | None = None
     ended_s: float | None = None

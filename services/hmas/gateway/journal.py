@@ -8,12 +8,15 @@ from typing import Any
 
 import orjson
 
+from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.execution import Grant
 from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.request import Annotation
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.witness import Witness
 from hmas.laws.kind_costs import cost_among
+
+GroupOf = Callable[[str, EngineKind], str]  # of a pool and a kind of engine: the name of the instance type; empty: none
 
 
 class RequestJournal(Witness):
@@ -60,11 +63,11 @@ class RequestJournal(Witness):
             if each.stage is not None and each.stage.job == job
         ]
 
-    def timeline(self, request_id: str) -> bytes | None:
+    def timeline(self, request_id: str, group_of: GroupOf | None = None) -> bytes | None:
         """Returns what happened to a request, as JSON, for `hmas why`; None if it is unknown. `request_id` is the
         mesh's id or the client's `X-Request-Id`."""
         exchange = self.find(request_id)
-        return None if exchange is None else timeline_json(exchange, self._gateway)
+        return None if exchange is None else timeline_json(exchange, self._gateway, group_of)
 
     def find(self, request_id: str) -> Exchange | None:
         found = self._live.get(request_id) or self._ended.get(request_id)
@@ -72,9 +75,9 @@ class RequestJournal(Witness):
         return found or next((each for each in self._live.values() if each.client_id == request_id), None)
 
 
-def timeline_json(exchange: Exchange, gateway: str) -> bytes:
+def timeline_json(exchange: Exchange, gateway: str, group_of: GroupOf | None = None) -> bytes:
     """Returns what happened to one request, as JSON. Times are in seconds since its arrival at the gateway; null: not
-    happened."""
+    happened. `group_of` names the groups of the plan in force to which its engines belong."""
     timeline = _request(exchange, gateway)
     if exchange.stage is not None:
         timeline["job"] = {**asdict(exchange.stage), "linked": exchange.stage.linked.value}
@@ -86,7 +89,7 @@ def timeline_json(exchange: Exchange, gateway: str) -> bytes:
         {"attempt": each.number, "worker": each.worker, "sent_s": _since(exchange, each.sent_s)}
         for each in exchange.attempts
     ]
-    timeline["runs"] = [_run(exchange, run) for run in exchange.runs]
+    timeline["runs"] = [_run(exchange, run, group_of) for run in exchange.runs]
     if exchange.noted is not None:
         worker, grant, at_s = exchange.noted
         timeline["would_be_grant"] = {
@@ -184,11 +187,14 @@ def _promised(exchange: Exchange) -> int | None:
     return None if grant is None else grant.timeline.promised_tokens
 
 
-def _run(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
+def _run(exchange: Exchange, run: RunTrace, group_of: GroupOf | None) -> dict[str, Any]:
     grant = run.grant
+    group = group_of(exchange.pool, run.kind) if group_of is not None else ""
     return {
         "worker": run.worker,
         "engine": run.engine,
+        "hardware": run.kind.hardware or None,
+        **({"group": group} if group else {}),
         "bypass": run.bypass,
         "observed": run.observed,
         "grant": None if grant is None else grant.grant,

@@ -58,7 +58,7 @@ class EngineRelay:
         request_id, grant = effect.request_id, effect.grant
         exchange.runs.append(
             RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock(),
-                     observed=effect.observed)
+                     kind=self._engines.kind(effect.worker, effect.engine), observed=effect.observed)
         )  # fmt: skip
         exchange.end_of_run = None
         self._witness.started(exchange)

@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 
 from hmas.contracts.control import Split
 from hmas.contracts.engine_kind import EngineKind
-from hmas.contracts.pool_plan import Budget, Catalogue, Group, InstanceType, PlanStep, PoolPlan, StepKind
+from hmas.contracts.pool_plan import (
+    Budget,
+    Catalogue,
+    Group,
+    InstanceType,
+    PlannedType,
+    PlanStep,
+    PoolPlan,
+    StepKind,
+)
 
 RECLASS_S = 1.0  # until workers obey a new layout
 
@@ -47,13 +56,21 @@ def counted(pool: str, ordered: int, up: int, away: int) -> InstanceCounts:
 
 def type_named_by(catalogue: Catalogue, kind: EngineKind, pool: str) -> InstanceType | None:
     """Returns the instance type of an engine of a pool, which its model and hardware tell; None if the catalogue has
-    none. Hardware is a card and how many, such as H100x2; one card needs no number."""
-    model, hardware = kind.model or pool, kind.hardware.casefold()
-    for each in catalogue.types:
-        card = each.hardware.casefold()
-        if each.model == model and (hardware == f"{card}x{each.gpus}" or (each.gpus == 1 and hardware == card)):
-            return each
-    return None
+    none."""
+    return next((each for each in catalogue.types if _is_of(each, kind, pool)), None)
+
+
+def told_type(types: Iterable[PlannedType], kind: EngineKind, pool: str) -> str:
+    """Returns the name of the instance type of an engine of a pool, by what a decision tells of types; empty if it
+    tells of none like that."""
+    return next((each.name for each in types if _is_of(each, kind, pool)), "")
+
+
+def _is_of(each: InstanceType | PlannedType, kind: EngineKind, pool: str) -> bool:
+    """Whether an engine is of that type. Its hardware is a card and how many, such as H100x2; one needs no number."""
+    hardware, card = kind.hardware.casefold(), each.hardware.casefold()
+    cards = hardware == f"{card}x{each.gpus}" or (each.gpus == 1 and hardware == card)
+    return cards and each.model == (kind.model or pool)
 
 
 def alike_types(catalogue: Catalogue) -> tuple[str, str] | None:
@@ -231,6 +248,15 @@ def plans_of(counts: Mapping[str, InstanceCounts], splits: Mapping[str, Split]) 
         fits = sum(split.engines) == sum(each.count for each in groups)
         found.append(PoolPlan(pool=pool, groups=groups, split=split if fits else Split()))
     return tuple(found)
+
+
+def alike_plans(one: Iterable[PoolPlan], other: Iterable[PoolPlan]) -> bool:
+    """Whether two plans have the same engines and the same classes, in whatever order their types stand."""
+
+    def content(plans: Iterable[PoolPlan]) -> dict[str, tuple[dict[str, int], Split]]:
+        return {each.pool: ({g.type: g.count for g in each.groups if g.count}, each.split) for each in plans}
+
+    return content(one) == content(other)
 
 
 def described_plans(plans: Iterable[PoolPlan]) -> str:

@@ -55,7 +55,8 @@ async def serve(settings: MetaSettings, instance: str, stop: StopSignal) -> None
         if settings.plan_file and catalogue
         else []
     )
-    _subscribe(shell, audit, LastPlan(shell.service.bucket, shell.hear_plan) if catalogue else None)
+    service = shell.service
+    _subscribe(shell, audit, LastPlan(service.bucket, shell.hear_plan, service.post) if catalogue else None)
 
     async def start() -> None:
         await rpc.start(settings.grpc_host, settings.grpc_port, [SERVICE])

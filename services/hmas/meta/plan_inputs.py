@@ -1,4 +1,5 @@
-"""What plans begin with, from outside: the cards that they may use, the last plan in the bucket, an operator's file."""
+"""What plans begin with, from outside: the cards that they may use, the last plan in the bucket, an operator's plan in
+the bucket or in a file."""
 
 import asyncio
 import re
@@ -7,11 +8,11 @@ from pathlib import Path
 
 import structlog
 
-from hmas.contracts.control_agents import PlanPinned
-from hmas.contracts.pool_plan import Budget, Catalogue, PlanDecision
+from hmas.contracts.control_agents import PlanPinChanged, PlanPinned
+from hmas.contracts.pool_plan import Budget, Catalogue, PlanDecision, PlanPin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.plan_file import MAX_BYTES, parse_plan
-from hmas.wire.subjects import PLAN_KEY
+from hmas.wire.subjects import PLAN_KEY, PLAN_PIN_KEY
 
 log = structlog.get_logger()
 CHECK_S = 5.0
@@ -34,19 +35,24 @@ def read_budgets(text: str, known: Collection[str]) -> tuple[Budget, ...]:
 
 
 class LastPlan:
-    """Reads the last plan decision from the control bucket."""
+    """Reads the last plan decision and the plan that the console pinned from the control bucket."""
 
-    def __init__(self, bucket: ControlBucket, hear: Callable[[PlanDecision], None]) -> None:
-        self._bucket, self._hear = bucket, hear
+    def __init__(
+        self, bucket: ControlBucket, hear: Callable[[PlanDecision], None], post: Callable[[object], None]
+    ) -> None:
+        self._bucket, self._hear, self._post = bucket, hear, post
 
     async def restore(self) -> None:
         try:
             last = await self._bucket.read(PlanDecision, PLAN_KEY)
+            pin = await self._bucket.read(PlanPin, PLAN_PIN_KEY)
         except BucketUnavailable as error:
             log.warning("last_plan_unread", error=str(error))
             return
         if last is not None:
             self._hear(last[0])
+        if pin is not None:
+            self._post(PlanPinChanged(pin[0]))
 
 
 class PinnedPlanFile:

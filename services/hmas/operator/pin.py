@@ -5,10 +5,11 @@ import os
 from math import inf
 
 from hmas.contracts.control import MAX_CUTS, Pin, Split, TopologyName
+from hmas.contracts.pool_plan import PlanPin
 from hmas.operator.client import connected
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
-from hmas.wire.subjects import pin_key, subject_of
+from hmas.wire.subjects import PLAN_PIN_KEY, pin_key, subject_of
 
 
 async def set_pin(bus: Bus, pool: str, topology: TopologyName | None, split: Split | None = None) -> Pin:
@@ -23,9 +24,9 @@ async def set_pin(bus: Bus, pool: str, topology: TopologyName | None, split: Spl
     return pin
 
 
-async def store_pin(bus: Bus, bucket: ControlBucket, pin: Pin) -> None:
+async def store_pin(bus: Bus, bucket: ControlBucket, pin: Pin | PlanPin) -> None:
     """Keeps a pin and publishes it over a bus that is connected. Raises BucketUnavailable."""
-    await bucket.put(pin_key(pin.pool), pin)
+    await bucket.put(pin_key(pin.pool) if isinstance(pin, Pin) else PLAN_PIN_KEY, pin)
     bus.publish(subject_of(pin), pin)
 
 

@@ -69,7 +69,11 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
             "Fence", "ControlTuple", "Pin", "AuditRecord",
         ),
     ),
-    (pool_plan, pool_plan_pb2, ("Group", "PoolPlan", "PlanStep", "ExpectedShare", "PlanDecision")),
+    (
+        pool_plan,
+        pool_plan_pb2,
+        ("Group", "PoolPlan", "PlanPin", "PlanStep", "ExpectedShare", "PlannedType", "PlanDecision"),
+    ),
     (
         telemetry,
         telemetry_pb2,

@@ -151,7 +151,7 @@ TEXTS: Mapping[str, int] = {
 FEW = frozenset({
     "engines", "aliases", "paths", "adapters", "buckets", "tables", "shares", "prompt_histogram", "output_histogram",
     "tasks", "tenants", "nodes", "ends", "cuts_s", "demands", "paces", "plans", "groups", "steps", "leaving",
-    "expected", "ordered", "acted_age_s",
+    "expected", "ordered", "acted_age_s", "before", "types",
 })  # fmt: skip
 # What the fields of one message must be to one another, in words and as a Python expression of the message `v`.
 RELATIONS: Mapping[type, tuple[str, str]] = {

@@ -37,6 +37,7 @@ def pattern(route: Route, about: str = "*") -> str:
 
 AUDIT = f"{PREFIX}.audit"
 PLAN_KEY = "plan"
+PLAN_PIN_KEY = "plan_pin"
 QUERY_WHY = f"{PREFIX}.query.why"
 QUERY_PAST = f"{PREFIX}.query.past"
 QUERY_EFFECTS = f"{PREFIX}.query.effects"
@@ -118,6 +119,8 @@ KEYS: tuple[Key, ...] = (
     Key(name="layout", about="pool", value="LayoutDecision", writers=(Role.META,), readers=(Role.WORKER, Role.META),
         when="last value"),
     Key(name=PLAN_KEY, about="", value="PlanDecision", writers=(Role.META,), readers=(Role.META,), when="last value"),
+    Key(name=PLAN_PIN_KEY, about="", value="PlanPin", writers=(Role.CONSOLE,), readers=(Role.META,),
+        when="until lifted"),
     Key(name="tuple", about="worker", value="ControlTuple", writers=(Role.STATERA,),
         readers=(Role.WORKER, Role.STATERA), when="last value"),
     Key(name="pin", about="pool", value="Pin", writers=(Role.PIN, Role.CONSOLE), readers=(Role.META,),

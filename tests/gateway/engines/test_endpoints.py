@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
 from hmas.contracts.registry import CHAT_PATH
 from hmas.gateway.engines.allowed import LOOPBACK, AllowedEndpoints, parse_rules
 from hmas.gateway.engines.engines import MAX_ENGINE_OWNERS, EngineClient, EngineDirectory, EngineRefused
@@ -118,6 +119,16 @@ def refusal(directory: EngineDirectory, worker: str = "w1", engine: str = "e1") 
     with pytest.raises(EngineRefused) as refused:
         directory.find(worker, engine)
     return str(refused.value)
+
+
+async def test_the_kind_of_an_engine_is_that_of_the_last_heartbeat(engines: EngineDirectory) -> None:
+    (info,) = heartbeat().engines
+    assert engines.kind("w1", "e1") == UNKNOWN_KIND
+    for hardware in ("h100x2", "h100x4"):  # at the same endpoint
+        kept = replace(info, endpoint="http://gpu-1:8000", model="m", hardware=hardware)
+        engines.hear(heartbeat("w1", address="127.0.0.1:1", engines=(kept,)))
+        assert engines.kind("w1", "e1") == EngineKind("m", hardware)
+    assert (engines.kind("w1", "e2"), engines.kind("w2", "e1")) == (UNKNOWN_KIND, UNKNOWN_KIND)
 
 
 async def test_an_engine_is_found_by_worker_and_name(engines: EngineDirectory) -> None:

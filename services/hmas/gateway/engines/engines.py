@@ -1,9 +1,10 @@
 """The engines that workers have told of in heartbeats, and the connections to those that this gateway may use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.gateway.engines.allowed import AllowedEndpoints
 from hmas.gateway.engines.target import EngineTarget
@@ -42,11 +43,13 @@ class EngineClient:
 
 @dataclass(slots=True)
 class _WorkerEngines:
-    """A worker's engines as its last heartbeat told them. `local`: the worker is on this host."""
+    """A worker's engines as its last heartbeat told them: their endpoints and kinds, by their names. `local`: the
+    worker is on this host."""
 
     address: str
-    endpoints: dict[str, str]  # by engine
+    endpoints: dict[str, str]
     local: bool
+    kinds: dict[str, EngineKind] = field(default_factory=dict)
 
 
 class EngineDirectory:
@@ -65,6 +68,7 @@ class EngineDirectory:
         if known is None or known.address != heartbeat.address:
             known = _WorkerEngines(heartbeat.address, {}, _is_loopback(heartbeat.address))
         self._workers[heartbeat.worker] = known
+        known.kinds = {engine.engine: engine.engine_kind for engine in heartbeat.engines}
         if known.endpoints == endpoints and len(self._workers) <= MAX_ENGINE_OWNERS:
             return
         known.endpoints = endpoints
@@ -77,6 +81,11 @@ class EngineDirectory:
         known = self._workers.get(worker)
         if known is not None:
             known.local = local or _is_loopback(known.address)
+
+    def kind(self, worker: str, engine: str) -> EngineKind:
+        """Returns the kind of an engine; unknown if no heartbeat has told of it."""
+        known = self._workers.get(worker)
+        return known.kinds.get(engine, UNKNOWN_KIND) if known is not None else UNKNOWN_KIND
 
     def find(self, worker: str, engine: str) -> EngineClient:
         """Returns the connections to an engine. Raises EngineRefused if this gateway cannot use it."""

@@ -156,7 +156,8 @@ def apply(plan: PlanPath, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
         steps = steps_to(view, plans, known, [budget_of(each) for each in state.plan_cards.split(",")])
         files.write(files.plan, rendered_plan(plans))
         console.print(steps_table(steps, plans))
-        console.print("the mesh follows it now: `hmas plan show` tells how far it is")
+        told = "the mesh follows it now, unless the console's plan outranks it: `hmas plan show` tells"
+        console.print(told, soft_wrap=True)
         return 0
 
     run_command(main)
@@ -164,8 +165,8 @@ def apply(plan: PlanPath, data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
 
 @app.command()
 def lift(data_dir: DataDir = DEFAULT_DATA_DIR) -> None:
-    """Let the controller of `hmas up --plan` plan by itself: it begins with the engines that there are, and
-    searches for better ones every ten minutes."""
+    """Let the controller of `hmas up --plan` plan by itself, unless the console's plan is in force: it begins with the
+    engines that there are, and searches for better ones every ten minutes."""
 
     async def main() -> int:
         _, files = _planned(data_dir)

@@ -12,6 +12,7 @@ from hmas.contracts.control_agents import (
     MetaEffect,
     MetaEvent,
     PinChanged,
+    PlanPinChanged,
     PlanPinned,
     PlanRestored,
     PlansProposed,
@@ -27,7 +28,7 @@ from hmas.contracts.views import VLong
 from hmas.laws.epochs import is_outdated
 from hmas.meta.agent import interventions, layouts, pins, proposals, publication, trials
 from hmas.meta.agent.config import MetaConfig
-from hmas.meta.agent.plans import plan_asks, plan_proposals, plan_ticks
+from hmas.meta.agent.plans import plan_asks, plan_pins, plan_proposals, plan_ticks
 from hmas.meta.agent.selectors.table import SELECTORS, MakeSelector
 from hmas.meta.agent.state import MetaState
 
@@ -58,8 +59,10 @@ class MetaAgent:
                 return pins.on_pin(state, pin)
             case PlansSearched():
                 return plan_asks.on_searched(state, event)
-            case PlansProposed() | PlanPinned():
+            case PlansProposed():
                 return plan_proposals.on_plans(state, event)
+            case PlanPinned() | PlanPinChanged():
+                return plan_pins.on_plan_pin(state, event)
             case HeartbeatReceived(heartbeat):
                 state.pool(heartbeat.pool).meet(now_s, heartbeat)
                 if state.plans is not None:

@@ -25,6 +25,14 @@ class PoolPlan(_message.Message):
     split: _control_pb2.Split
     def __init__(self, pool: _Optional[str] = ..., groups: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., split: _Optional[_Union[_control_pb2.Split, _Mapping]] = ...) -> None: ...
 
+class PlanPin(_message.Message):
+    __slots__ = ("plans", "by")
+    PLANS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    plans: _containers.RepeatedCompositeFieldContainer[PoolPlan]
+    by: str
+    def __init__(self, plans: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., by: _Optional[str] = ...) -> None: ...
+
 class PlanStep(_message.Message):
     __slots__ = ("kind", "pool", "type", "count_from", "count_to", "leaving", "acts_after_s", "lost_gpu_s", "reversible")
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -61,8 +69,20 @@ class ExpectedShare(_message.Message):
     before: float
     def __init__(self, pool: _Optional[str] = ..., share: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., before: _Optional[float] = ...) -> None: ...
 
+class PlannedType(_message.Message):
+    __slots__ = ("name", "model", "hardware", "gpus")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    HARDWARE_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    model: str
+    hardware: str
+    gpus: int
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., hardware: _Optional[str] = ..., gpus: _Optional[int] = ...) -> None: ...
+
 class PlanDecision(_message.Message):
-    __slots__ = ("plans", "expected", "bound", "steps", "ordered", "epoch", "seq", "valid_for_s", "reason", "selector", "acted_age_s")
+    __slots__ = ("plans", "expected", "bound", "steps", "ordered", "epoch", "seq", "valid_for_s", "reason", "selector", "acted_age_s", "acts", "before", "types")
     PLANS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +94,9 @@ class PlanDecision(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     SELECTOR_FIELD_NUMBER: _ClassVar[int]
     ACTED_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    ACTS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     plans: _containers.RepeatedCompositeFieldContainer[PoolPlan]
     expected: _containers.RepeatedCompositeFieldContainer[ExpectedShare]
     bound: float
@@ -85,4 +108,7 @@ class PlanDecision(_message.Message):
     reason: str
     selector: str
     acted_age_s: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, plans: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[ExpectedShare, _Mapping]]] = ..., bound: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[PlanStep, _Mapping]]] = ..., ordered: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., acted_age_s: _Optional[_Iterable[float]] = ...) -> None: ...
+    acts: str
+    before: _containers.RepeatedCompositeFieldContainer[PoolPlan]
+    types: _containers.RepeatedCompositeFieldContainer[PlannedType]
+    def __init__(self, plans: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., expected: _Optional[_Iterable[_Union[ExpectedShare, _Mapping]]] = ..., bound: _Optional[float] = ..., steps: _Optional[_Iterable[_Union[PlanStep, _Mapping]]] = ..., ordered: _Optional[_Iterable[_Union[Group, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., acted_age_s: _Optional[_Iterable[float]] = ..., acts: _Optional[str] = ..., before: _Optional[_Iterable[_Union[PoolPlan, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[PlannedType, _Mapping]]] = ...) -> None: ...

@@ -1,3 +1,4 @@
+import { act, admin_token } from "/static/act.js";
 import { TEXT, clock, el, fixed, folded, picker, set, share, table } from "/static/dom.js";
 import { curves, hue, lanes, legend, points, recent } from "/static/draw.js";
 
@@ -7,20 +8,15 @@ const gain = (value) => typeof value === "number" ? points(value) : "–";
 function pin_form() {
   const pool = el("select", { "aria-label": "pool" });
   const topology = el("select", { "aria-label": "topology" });
-  const token = el("input", { type: "password", "aria-label": "admin's token", placeholder: "admin's token",
-    autocomplete: "off", maxlength: "300" });
+  const token = admin_token();
   const said = el("span", { role: "status", class: "dim" });
   const form = el("form", { class: "act", "aria-label": "pin a topology" }, "pin", pool, "to", topology, token,
     el("button", {}, "apply"), said);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const order = { pool: pool.value, topology: topology.value || null };
-    const answer = await fetch("/api/pin", {
-      method: "POST", body: JSON.stringify(order),
-      headers: { "content-type": "application/json", authorization: `Bearer ${token.value}` },
-    }).catch(() => null);
-    if (answer?.ok) set(said, order.topology ? `${order.pool}: pinned` : `${order.pool}: pin lifted`);
-    else set(said, answer ? (await answer.json().catch(() => ({}))).detail ?? `refused (${answer.status})` : "no answer");
+    const wrong = await act("/api/pin", token.value, order);
+    set(said, wrong || (order.topology ? `${order.pool}: pinned` : `${order.pool}: pin lifted`));
   });
   const fill = (select, names, words) => {
     const told = names.join("\n");

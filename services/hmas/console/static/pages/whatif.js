@@ -1,3 +1,4 @@
+import { act, admin_token } from "/static/act.js";
 import { TEXT, clock, el, fixed, picker, set, share, table } from "/static/dom.js";
 import { lanes, legend, percent, points } from "/static/draw.js";
 
@@ -5,14 +6,6 @@ export const title = "What-if";
 const COLUMNS = { observed: "observed", in_force: "in force, simulated", candidate: "candidate" };
 const gain = (value) => typeof value === "number" ? points(value) : "–";
 const spread = (row) => row.low === undefined ? "–" : `${points(row.low)} to ${points(row.high)}`;
-
-async function order(path, token, body) {
-  const answer = await fetch(path, { method: "POST", body: JSON.stringify(body),
-    headers: { "content-type": "application/json", authorization: `Bearer ${token}` } }).catch(() => null);
-  if (answer?.ok) return "";
-  const told = answer && (await answer.json().catch(() => ({}))).detail;
-  return answer ? typeof told === "string" ? told : `refused (${answer.status})` : "no answer";
-}
 
 export function open(main, { restate, can_act }) {
   let question = {};
@@ -24,19 +17,18 @@ export function open(main, { restate, can_act }) {
     objectives: pick("objective", "objective"), engines: pick("engines", "engines") };
   const slo = el("input", { maxlength: "120", placeholder: "chat:ttft=800,tpot=60", spellcheck: "false",
     onchange: () => ask({ slo: slo.value.trim() }) });
-  const token = el("input", { type: "password", "aria-label": "admin's token", placeholder: "admin's token",
-    autocomplete: "off", maxlength: "300" });
+  const token = admin_token();
   const start = el("button", {}, "simulate");
   const change = el("button", { type: "button", hidden: true });
   const said = el("span", { role: "status", class: "dim" });
   const form = el("form", { class: "act", "aria-label": "simulate and switch" }, token, start, change, said);
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    set(said, await order("/api/whatif", token.value, question));
+    set(said, await act("/api/whatif", token.value, question));
   });
   change.addEventListener("click", async () => {
     const wanted = { pool: question.pool, topology: answer.switch };
-    set(said, await order("/api/pin", token.value, wanted) || `${wanted.pool}: pinned to ${wanted.topology}; Control lifts it`);
+    set(said, await act("/api/pin", token.value, wanted) || `${wanted.pool}: pinned to ${wanted.topology}; Control lifts it`);
   });
   const state = el("p", { role: "status" });
   const doubt = el("p", { class: "bad" });

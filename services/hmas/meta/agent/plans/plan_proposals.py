@@ -1,26 +1,24 @@
-"""Which plan comes into force: an operator's, otherwise the best one proposed whose gain outweighs its steps."""
+"""Which proposed plan comes into force: the best one whose gain outweighs its steps, unless an operator's plan rules
+(`plan_pins.py`)."""
 
-from hmas.contracts.control_agents import MetaEffect, PlanPinned, PlansProposed
-from hmas.contracts.pool_plan import PlanCandidate, PlanDecision, PlanStep
+from dataclasses import replace
+
+from hmas.contracts.control_agents import MetaEffect, PlansProposed
+from hmas.contracts.pool_plan import PlanCandidate, PlanDecision, PlanStep, PoolPlan
 from hmas.laws.epochs import MAX_SEQ
-from hmas.laws.plan_steps import described_plans, plan_fault, steps_towards
+from hmas.laws.plan_steps import alike_plans, described_plans, plan_fault, plans_of, steps_towards
 from hmas.meta.agent.plans.plan_gate import weighed
 from hmas.meta.agent.plans.plan_records import recorded
 from hmas.meta.agent.plans.plan_state import PlanInForce, PlanState
-from hmas.meta.agent.pool import PIN
 from hmas.meta.agent.state import MetaState
 
 
-def on_plans(state: MetaState, event: PlansProposed | PlanPinned) -> list[MetaEffect]:
+def on_plans(state: MetaState, event: PlansProposed) -> list[MetaEffect]:
     plans = state.plans
-    if plans is None:
-        return []
-    if isinstance(event, PlanPinned):
-        return _on_pinned(state, plans, event)
-    if state.epoch is None or not event.candidates:
+    if plans is None or state.epoch is None or not event.candidates:
         return []
     if plans.pinned:
-        return _rejected(state, event.candidates[0], event.by, "an operator's plan is in force")
+        return rejected_plan(state, event.candidates[0], event.by, "an operator's plan is in force")
     return _on_proposed(state, plans, event)
 
 
@@ -42,26 +40,13 @@ def left(state: MetaState, plans: PlanState, candidate: PlanCandidate, done: set
     return steps_towards(candidate.plans, plans.catalogue, config.budgets, counts, splits, config.drain_s)
 
 
-def _on_pinned(state: MetaState, plans: PlanState, event: PlanPinned) -> list[MetaEffect]:
-    """A pin may come before the epoch does: it is read from a file. It begins anew after plans that missed."""
-    if not event.plans:
-        was, plans.pinned = plans.pinned, False
-        return recorded(state, "unpinned", "plan", "the file is gone", PIN) if was and state.epoch is not None else []
-    candidate = PlanCandidate(plans=event.plans, reason="pinned by an operator")
-    fault = _fault(state, plans, candidate)
-    if fault:
-        return _rejected(state, candidate, PIN, fault) if state.epoch is not None else []
-    plans.pinned, plans.misses, plans.stopped_until_s = True, 0, state.now_s
-    return _accepted(state, plans, candidate, PIN, None)
-
-
 def _on_proposed(state: MetaState, plans: PlanState, event: PlansProposed) -> list[MetaEffect]:
     effects: list[MetaEffect] = []
     counts = plans.counts(state.now_s)
     best: tuple[float, float, PlanCandidate] | None = None
     for candidate in event.candidates:
-        if fault := _fault(state, plans, candidate):
-            effects += _rejected(state, candidate, event.by, fault)
+        if fault := fault_of_plan(state, plans, candidate):
+            effects += rejected_plan(state, candidate, event.by, fault)
             continue
         steps = left(state, plans, candidate, set())
         gained, lost = weighed(state, plans, candidate, steps, counts)
@@ -77,11 +62,11 @@ def _on_proposed(state: MetaState, plans: PlanState, event: PlansProposed) -> li
             plan.observed, plan.rps = _seen(state, candidate)
         return effects
     if plan is not None and plan.begun and plan.done_s is None:
-        return [*effects, *_rejected(state, candidate, event.by, "the steps of the plan before it are not over")]
+        return [*effects, *rejected_plan(state, candidate, event.by, "the steps of the plan before it are not over")]
     if left(state, plans, candidate, set()) and gained <= lost:
         told = f"{gained:.0f} more requests on time, {lost:.0f} lost by its steps"
-        return [*effects, *_rejected(state, candidate, event.by, f"no clear gain: {told}")]
-    return [*effects, *_accepted(state, plans, candidate, event.by, predicted_gain(state, candidate))]
+        return [*effects, *rejected_plan(state, candidate, event.by, f"no clear gain: {told}")]
+    return [*effects, *accepted_plan(state, plans, candidate, event.by, predicted_gain(state, candidate))]
 
 
 def predicted_gain(state: MetaState, candidate: PlanCandidate) -> float | None:
@@ -97,7 +82,7 @@ def by_rate(state: MetaState, values: dict[str, float]) -> float | None:
     return sum(value * rps for value, rps in told) / total if total > 0.0 else None
 
 
-def _fault(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> str:
+def fault_of_plan(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> str:
     """Returns why a plan cannot be put in force. Empty: it can."""
     if fault := plan_fault(candidate.plans, plans.catalogue, plans.config.budgets):
         return fault
@@ -106,11 +91,18 @@ def _fault(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> str:
     return f"it leaves out the pool {', '.join(missing)}" if missing else ""
 
 
-def _accepted(
+def accepted_plan(
     state: MetaState, plans: PlanState, candidate: PlanCandidate, by: str, predicted: float | None
 ) -> list[MetaEffect]:
-    observed, rps = _seen(state, candidate)
-    plans.take(PlanInForce(candidate=candidate, by=by, accepted_s=state.now_s, observed=observed, rps=rps))
+    """Puts a plan in force. One that is in force already goes on where it is, and its pools get its classes again."""
+    plan, now_s = plans.in_force, state.now_s
+    if plan is not None and plan.candidate.plans == candidate.plans:
+        plan = replace(plan, candidate=candidate, by=by, accepted_s=now_s, reclassed=set())
+    else:
+        observed, rps = _seen(state, candidate)
+        before = _ran_before(state, plans, candidate)
+        plan = PlanInForce(candidate=candidate, by=by, accepted_s=now_s, observed=observed, rps=rps, before=before)
+    plans.take(plan)
     plans.look_s = state.now_s
     if state.epoch is None:
         return []
@@ -127,5 +119,15 @@ def _seen(state: MetaState, candidate: PlanCandidate) -> tuple[dict[str, float],
     return shares, {name: view.arrival_rps for name, view in views.items()}
 
 
-def _rejected(state: MetaState, candidate: PlanCandidate, by: str, reason: str) -> list[MetaEffect]:
+def _ran_before(state: MetaState, plans: PlanState, candidate: PlanCandidate) -> tuple[PoolPlan, ...]:
+    """Returns what was ordered until a plan is accepted, or what ran before that where it is the same; none if it is
+    unknown."""
+    splits = {name: pool.split for name, pool in state.pools.items()}
+    ran = tuple(each for each in plans_of(plans.counts(state.now_s), splits) if each.groups)
+    if alike_plans(ran, candidate.plans):
+        ran = plans.in_force.before if plans.in_force is not None else ()
+    return () if alike_plans(ran, candidate.plans) else ran
+
+
+def rejected_plan(state: MetaState, candidate: PlanCandidate, by: str, reason: str) -> list[MetaEffect]:
     return recorded(state, "rejected", described_plans(candidate.plans), reason, by)

@@ -31,6 +31,9 @@ def told_if_due(
         reason=reason,
         selector=plan.by,
         acted_age_s=plans.acted_age_s(state.now_s),
+        acts=plans.config.acts.value,
+        before=plan.before,
+        types=plans.types(state.now_s),
     )
     return [PublishPlan(decision)]
 

@@ -2,10 +2,18 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from hmas.contracts.pool_plan import Catalogue, Group, PlanCandidate, PlanDecision, PlanStep
+from hmas.contracts.pool_plan import (
+    Catalogue,
+    Group,
+    PlanCandidate,
+    PlanDecision,
+    PlannedType,
+    PlanStep,
+    PoolPlan,
+)
 from hmas.contracts.views import VLong
 from hmas.laws.engine_census import EngineCensus
 from hmas.laws.plan_steps import InstanceCounts
@@ -19,8 +27,8 @@ DAY_S = 86_400.0
 @dataclass(slots=True, kw_only=True)
 class PlanInForce:
     """A plan that was accepted. `observed` is the share on time of each pool then, and `rps` its requests per second.
-    `begun`: it has taken an
-    irreversible step. `reclassed` are the pools that got its classes, which are the layout's to refine since."""
+    `begun`: it has taken an irreversible step. `reclassed` are the pools that got its classes, which are the layout's
+    to refine since. `before` is what ran when it was accepted, if it is another plan."""
 
     candidate: PlanCandidate
     by: str
@@ -31,6 +39,7 @@ class PlanInForce:
     done_s: float | None = None
     judged: bool = False
     reclassed: set[str] = field(default_factory=set)
+    before: tuple[PoolPlan, ...] = ()
 
     def wanted(self) -> dict[str, int]:
         """Returns how many engines of each type the plan has."""
@@ -64,7 +73,7 @@ class PlanState:
         self.config, self.catalogue = config, catalogue
         self.census = EngineCensus(catalogue)
         self.in_force: PlanInForce | None = None
-        self.pinned = False
+        self.pins: dict[str, tuple[PoolPlan, ...]] = {}  # an operator's plans, by who pinned them
         self.ordered: dict[str, int] = {}
         self.acted_s: deque[float] = deque()  # when irreversible steps were taken, within a day
         self.misses = 0  # in a row
@@ -79,6 +88,11 @@ class PlanState:
         self.sent_s = float("-inf")
         self.sent: ToldPlan | None = None
         self._mixes: dict[str, MixClock] = {}
+
+    @property
+    def pinned(self) -> bool:
+        """Whether an operator's plan is in force."""
+        return bool(self.pins)
 
     def see_mix(self, now_s: float, view: VLong) -> None:
         clock = self._mixes.setdefault(view.pool, MixClock(self.config.rate_change, self.config.mix_change))
@@ -97,6 +111,15 @@ class PlanState:
 
     def counts(self, now_s: float) -> dict[str, InstanceCounts]:
         return self.census.counts(now_s, self.ordered)
+
+    def types(self, now_s: float) -> tuple[PlannedType, ...]:
+        """Returns the types that the plan in force names, or of which there are engines."""
+        named = {*self.counts(now_s), *(self.in_force.wanted() if self.in_force is not None else ())}
+        return tuple(
+            PlannedType(name=each.name, model=each.model, hardware=each.hardware, gpus=each.gpus)
+            for each in self.catalogue.types
+            if each.name in named
+        )
 
     def spare(self, name: str) -> int:
         """Returns how many more engines of a type fit into the budget beside what was ordered."""
@@ -126,8 +149,13 @@ class PlanState:
         self.ordered = {e.type: e.count for e in decision.ordered if e.type in known} if orders else {}
         self.acted_s = deque(sorted(now_s - each for each in decision.acted_age_s))
         # What was ordered may be half done, and must not be left like that: its gain is not weighed again, nor judged.
-        begun = bool(self.ordered)
+        begun, plan = bool(self.ordered), self.in_force
         if not self.pinned:
             self.take(
-                PlanInForce(candidate=candidate, by=decision.selector, accepted_s=now_s, begun=begun, judged=True)
-            )
+                PlanInForce(
+                    candidate=candidate, by=decision.selector, accepted_s=now_s, begun=begun, judged=True,
+                    before=decision.before,
+                )
+            )  # fmt: skip
+        elif plan is not None and plan.candidate.plans == decision.plans:
+            plan.candidate, plan.before = replace(candidate, reason=plan.candidate.reason), decision.before
