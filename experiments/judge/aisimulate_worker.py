@@ -28,6 +28,7 @@ def _predict(configuration: dict[str, Any]) -> list[dict[str, Any]]:
 def _recommend(configuration: dict[str, Any]) -> dict[str, Any]:
     told = import_module("aisimulate.config.cli").CoreRecommendationConfig.model_validate(configuration)
     asked = import_module("aisimulate.recommend").recommendation_to_sweeper(told)
+    asked.sweep.max_eval_seconds = None  # no shape is given up because the machine is slow, and all run in this process
     runners = import_module("aisimulate.runner").EngineReplayRunnerFactory()
     sweeper = import_module("aisimulate.sweeper.search").Sweeper(runner_factory=runners, show_progress=False)
     found: dict[str, Any] = json.loads(sweeper.run(asked, top_n=None).to_json())

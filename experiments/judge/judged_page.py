@@ -3,6 +3,7 @@ where the two agree."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -104,9 +105,14 @@ def said(gain: Paired) -> str:
     return BETTER if gain.mean > 0.0 else WORSE
 
 
+def is_whole(gains: Mapping[str, Paired]) -> bool:
+    """Tells whether every judge has judged, on two seeds at least."""
+    return set(gains) == set(JUDGES) and all(gain.half < inf for gain in gains.values())
+
+
 def agreed(gains: Mapping[str, Paired]) -> str | None:
-    """Returns what all judges say, `DISAGREE` where they say different things; None where one has said nothing."""
-    if set(gains) != set(JUDGES):
+    """Returns what all judges say, `DISAGREE` where they say different things; None until all have judged."""
+    if not is_whole(gains):
         return None
     words = {said(gain) for gain in gains.values()}
     return words.pop() if len(words) == 1 else DISAGREE
@@ -149,12 +155,13 @@ def goals_of(rows: Sequence[JudgedRow]) -> list[Goal]:
     table, found = JudgedTable(rows), []
     for cell, other in compared():
         gains = table.gains(cell, other)
-        whole, words = set(gains) == set(JUDGES), {said(gain) for gain in gains.values()}
+        words = {said(gain) for gain in gains.values()}
         more = cell.classes != ONE and other == SINGLE
         asked = "more" if more else "not less"
         met = words == {BETTER} if more else WORSE not in words
         told = "; ".join(f"{judge}: {points(gain)}" for judge, gain in gains.items())
-        found.append(Goal(f"{cell.title}: {asked} on time than {other} by every judge", told, met if whole else None))
+        goal = f"{cell.title}: {asked} on time than {other} by every judge"
+        found.append(Goal(goal, told, met if is_whole(gains) else None))
     return found
 
 

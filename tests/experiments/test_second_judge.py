@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from io import StringIO
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,7 @@ def test_what_a_judge_says_is_more_than_noise() -> None:
 def test_judges_agree_only_if_all_say_the_same(means: tuple[float, ...], expected: str) -> None:
     gains = {judge: gain(mean) for judge, mean in zip(JUDGES, means, strict=True)}
     assert agreed(gains) == expected
+    assert agreed(gains | {SHIPPED: gain(means[2], inf)}) is None  # one seed says nothing
     gains.pop(SHIPPED)
     assert agreed(gains) is None
 
@@ -320,6 +322,7 @@ def test_goals_ask_for_more_with_two_classes_and_for_no_less_with_one() -> None:
     met = [goal.met for goal in goals_of([*rows(ONE_CLASS, 0.9, 0.9), *rows(NEAR, 0.9, 0.8, 0.9)])]
     assert met == [True, True, True, None, None, None]
     assert goals_of(rows(ONE_CLASS, 0.8, 0.9))[0].met is False
+    assert goals_of([replace(each, shares=each.shares[:1]) for each in rows(ONE_CLASS, 0.8, 0.9)])[0].met is None
     assert [goal.met for goal in goals_of(rows(NEAR, 0.9, 0.9, 0.95))][1:3] == [False, False]
     one_says_less = [each for each in rows(NEAR, 0.9, 0.8, 0.9) if (each.plan, each.judge) != (SINGLE, ALIKE)]
     assert goals_of([*one_says_less, row(NEAR, SINGLE, ALIKE, [0.95, 0.95])])[1].met is False
