@@ -47,7 +47,7 @@ from experiments.pages.paired import Paired, paired
 from experiments.plans.page import points
 from experiments.study import Finished, Options, Study
 
-BETTER, WORSE, EQUAL = "ours", "theirs", "no difference"
+BETTER, WORSE, EQUAL = "ours", "theirs", "no sure difference"
 DISAGREE = "they disagree"
 
 
@@ -183,7 +183,8 @@ def page_of(rows: Sequence[JudgedRow], options: Options, found: Finished) -> dic
             )
             for cell, other, gains in verdicts
         ],
-        "by_class": _by_class(table), "paces": _paces(found), "versions": _versions(found), "seeds": options.seeds,
+        "by_class": _by_class(table), "paces": _paces(found), "ratios": sorted(float(row[-1]) for row in _paces(found)),
+        "versions": _versions(found), "seeds": options.seeds,
         "seen": max((len(row.shares) for row in rows), default=0), "sample": SAMPLE, "sample_s": SAMPLE_S,
         "seconds": SECONDS, "judged_s": JUDGED_S, "ttft_s": TTFT_S, "probe": PROBE_TOKENS, "limits": LIMITS,
         "outside": OUTSIDE, "rates": sorted({(cell.name, cell.rate_rps) for cell in CELLS}),
@@ -197,7 +198,7 @@ def _claim(cell: JudgedCell, other: str, gains: Mapping[str, Paired]) -> str:
     words = {
         BETTER: "both simulators keep more on time with our plan",
         WORSE: "both simulators keep less on time with our plan",
-        EQUAL: "both simulators see no difference",
+        EQUAL: "both simulators see no difference beyond that between seeds",
         DISAGREE: "the simulators do not agree, so that nothing is claimed",
     }[str(agreed(gains))]
     return f"**{cell.title}**, against {other}: {words}."
@@ -259,7 +260,7 @@ STUDY: Study[SecondJudgeCell, JudgedRow] = Study(
     "and in ours. AISimulate is run in an environment of its own.",
     template=Path(__file__).with_name("second_judge.md.j2"),
     takes=("out", "seeds", "processes", "cells", "judge", "pages_only"),
-    defaults=Options(seeds=3),
+    defaults=Options(seeds=8),
     cells=cells,
     compute=compute,
     given=lambda cell, options, found: (options.judge,),

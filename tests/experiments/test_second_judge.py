@@ -366,10 +366,11 @@ def test_the_page_claims_what_all_judges_say_and_nothing_else(tmp_path: Path) ->
     found |= {PaceProbe(cards=4, count=8): {"ours_s": 0.010, "theirs_s": 0.011}}
     page = write(STUDY, Options(out=tmp_path, seeds=2), found)[0].read_text()
     assert f"**{NEAR.title}**, against {SINGLE}: both simulators keep more on time with our plan." in page
-    assert f"**{NEAR.title}**, against {APART}: both simulators see no difference." in page
+    assert f"**{NEAR.title}**, against {APART}: both simulators see no difference beyond that between seeds." in page
     assert f"| {NEAR.title} | {SINGLE} | +40.0 ± 0.0 points | +40.0 ± 0.0 points | +40.0 ± 0.0 points | ours |" in page
     assert f"| {NEAR.title} | ours | 1 x 4 / 2 x 2 | 0.800 | 0.800 | 0.800 |" in page
     assert "| 4 | 8 | 11.0 | 10.0 | 1.10 |" in page
+    assert "AISimulate's times are 1.1 to 1.1 of ours." in page
     assert "3 of 6 goals are met, 3 not measured yet" in page
     run = run_of(NEAR, plans_of(NEAR, found)[SINGLE], ALIKE, 1, found)
     found[run] = {"requests": [100, 100], "on_time": [99, 99]}
