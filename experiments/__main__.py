@@ -41,6 +41,7 @@ STUDIES = {
     "regulator": "experiments.report.regulator",
     "routing": "experiments.report.routing",
     "run": "experiments.report.pages",
+    "second-judge": "experiments.judge.judged_page",
     "season": "experiments.season.page",
     "whatif-live": "experiments.whatif_live",
     "plan-changes": "experiments.plan_changes",
@@ -66,6 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"type": Path, "help": "folder with traces/, prompts/ and agentic/ (HMAS_DATA); without it nothing that "
              "needs them is run"},
     "apart": {"type": Path, "help": "folder with agentic/ of further workflows: fit on --data, score these"},
+    "judge": {"type": Path, "help": "python of an environment that has AISimulate"},
     "only": {"action": "extend", "nargs": "+", "help": "parts to run, such as workloads; default: all"},
     "rate": {"type": float, "help": "mean requests per second"},
     "files": {"nargs": 2, "type": Path, "help": "the two files of measured figures; default: those of the page"},

@@ -39,6 +39,7 @@ class Options:
     cells: Path = Path("out/sim-cells")
     data: Path | None = None
     apart: Path | None = None
+    judge: Path | None = None
     files: tuple[Path, ...] = ()
     only: tuple[str, ...] = ()
     at: tuple[float, ...] = ()
