@@ -93,8 +93,6 @@ def _day(name: str, qwen: tuple[str, int], llama: tuple[str, int]) -> SeasonDay:
 
 DAYS = (
     _day("m-small 0, deepseek-r1", ("m-small", 0), ("deepseek-r1", 0)),
-    _day("m-small 1, deepseek-r1", ("m-small", 1), ("deepseek-r1", 0)),
-    _day("m-mid 4, m-small 9", ("m-mid", 4), ("m-small", 9)),
     SeasonDay(
         name="the mix turns",
         pools=(
@@ -102,6 +100,8 @@ DAYS = (
             RecordedPool(pool="llama", recording="m-small", day=2, mean_rps=13.0, trace="t9"),
         ),
     ),
+    _day("m-small 1, deepseek-r1", ("m-small", 1), ("deepseek-r1", 0)),
+    _day("m-mid 4, m-small 9", ("m-mid", 4), ("m-small", 9)),
 )
 
 

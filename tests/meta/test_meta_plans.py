@@ -464,7 +464,7 @@ def test_a_new_writer_counts_the_steps_of_the_day_before_it() -> None:
     full = replace(first, acted_age_s=tuple(DAY_S - 40.0 + i for i in range(SCALE.steps_a_day)), ordered=())
     fleet = restored(SCALE, full, a="tp4", b="tp4")  # nothing of the plan was ordered yet
     told = decisions(fleet.at(12.0))[-1]
-    assert told.reason.endswith("waits because a day has 20 steps")
+    assert told.reason.endswith("waits because engines were sent away 10 times within a day")
     assert len(told.acted_age_s) == SCALE.steps_a_day
     assert told.acted_age_s[0] == pytest.approx(DAY_S - 40.0 + 19.0 + 12.0, abs=2.0)
     assert ordered(fleet.at(60.0)) == {"tp2": 0, "tp4": 1}  # those of the day before are forgotten

@@ -57,10 +57,6 @@ def be_slow(*paces: PaceView) -> Callable[[Fleet], None]:
     return slow
 
 
-def act_often(fleet: Fleet) -> None:
-    plans_of_agent(fleet).acted_s.extend([fleet.now_s] * SCALE.steps_a_day)
-
-
 def miss(fleet: Fleet) -> None:
     for _ in range(SCALE.misses):
         plans_of_agent(fleet).miss(fleet.now_s)
@@ -74,7 +70,6 @@ def miss(fleet: Fleet) -> None:
         (bypass, "waits for the end of the bypass of m"),
         (be_slow(pace("a", 1.26)), "waits because a step of tp4 takes 1.26 times what the catalogue says"),
         (be_slow(pace("a", 0.74)), "waits because a step of tp4 takes 0.74 times what the catalogue says"),
-        (act_often, "waits because a day has 20 steps"),
         (miss, "stopped for 60 min, since 2 plans gained less than predicted; a pin goes on"),
     ],
 )
@@ -85,23 +80,32 @@ def test_a_step_is_held_back(happens: Callable[[Fleet], None], reason: str) -> N
     effects = fleet.now(proposed(GROWN))
     assert about_plans(effects) == UP[:1]
     assert decisions(effects)[-1].reason == f"searched; {reason}"
-    if happens is not miss and happens is not act_often:
+    if happens is not miss:
         plans_of_agent(fleet).in_force = None
     if happens is not miss and not reason.startswith("waits because a step"):  # a pin is held back, too
         effects = fleet.at(fleet.now_s + 1.0, PlanPinned(GROWN.plans))
         assert [each for each in about_plans(effects) if each[0] == "step"] == []
 
 
-@pytest.mark.parametrize("taken", [SCALE.steps_a_day - 2, SCALE.steps_a_day - 1])
-def test_a_plan_begins_only_if_the_day_has_steps_enough_for_all_of_it(taken: int) -> None:
-    """An engine goes, and then two come: two steps. What has begun ends, whatever was done meanwhile."""
+@pytest.mark.parametrize("taken", [9, 10])
+def test_engines_are_sent_away_ten_times_a_day_and_what_has_begun_ends(taken: int) -> None:
+    """An engine goes, and then two come, whatever was done meanwhile."""
     fleet = running(SCALE, a="tp4", b="tp4")
     plans_of_agent(fleet).acted_s.extend([fleet.now_s] * taken)
     effects = fleet.now(proposed(candidate(pool_plan(tp4=1, tp2=2), gain=0.9)))
     plans_of_agent(fleet).acted_s.extend([fleet.now_s] * SCALE.steps_a_day)
+    told = decisions(effects)[-1].reason
     fleet.engines.pop("b")
     steps = [each for each in about_plans(effects + fleet.at(fleet.now_s + 5.0)) if each[0] == "step"]
-    assert steps == ([("step", "tp2: 0 to 2, once 1 tp4 left"), ("step", "tp2: 0 to 2")] if taken < 19 else [])
+    assert told.endswith("engines were sent away 10 times within a day") == (taken == 10)
+    assert steps == ([("step", "tp2: 0 to 2, once 1 tp4 left"), ("step", "tp2: 0 to 2")] if taken == 9 else [])
+
+
+def test_engines_that_only_come_are_not_counted_nor_held_back() -> None:
+    fleet = running(SCALE, a="tp4")
+    plans_of_agent(fleet).acted_s.extend([fleet.now_s] * SCALE.steps_a_day)
+    assert about_plans(fleet.now(proposed(GROWN))) == UP
+    assert len(plans_of_agent(fleet).acted_s) == SCALE.steps_a_day
 
 
 def test_an_operators_plan_does_not_rest_on_what_the_catalogue_says_of_steps() -> None:
@@ -136,12 +140,12 @@ def test_the_pace_of_a_type_is_the_mean_of_its_engines() -> None:
 
 
 def test_a_day_has_so_many_steps() -> None:
-    fleet = running(SCALE, a="tp4")
+    fleet = running(SCALE, a="tp4", b="tp4")
     plans = plans_of_agent(fleet)
-    plans.acted_s.extend([0.0] * 19)
-    assert about_plans(fleet.now(proposed(GROWN))) == UP
-    assert len(plans.acted_age_s(fleet.now_s)) == 20
-    assert len(plans.acted_age_s(DAY_S - 0.1)) == 20
+    plans.acted_s.extend([0.0] * 9)
+    assert about_plans(fleet.now(proposed(candidate(pool_plan(tp4=1), low=0.5))))[1:] == [("step", "tp4: 2 to 1")]
+    assert len(plans.acted_age_s(fleet.now_s)) == 10
+    assert len(plans.acted_age_s(DAY_S - 0.1)) == 10
     assert len(plans.acted_age_s(DAY_S)) == 1
     assert plans.acted_age_s(DAY_S + fleet.now_s) == ()
 

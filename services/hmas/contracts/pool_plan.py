@@ -149,6 +149,11 @@ class PlanStep:
     lost_gpu_s: float = 0.0
     reversible: bool = False
 
+    @property
+    def sends_away(self) -> bool:
+        """Whether engines leave by it."""
+        return bool(self.leaving) or self.count_to < self.count_from
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedShare:
@@ -179,7 +184,8 @@ class PlanDecision:
 
     `ordered` are the engines of each type that an orchestrator should run now. It follows the plan a step at a time,
     and is empty unless the controller may scale. `epoch` and `seq` order decisions; `selector` says who made this one.
-    `acted_age_s` are the irreversible steps of the last day, in s before the decision: a next writer counts them, too.
+    `acted_age_s` are the steps of the last day by which engines left, in s before the decision: a next writer counts
+    them, too.
     `acts` says how far the controller follows plans (`HMAS_PLAN`). `before` is what ran when this plan was accepted,
     where that was something else. `types` are the instance types that the plan names, or of which there are engines.
     """

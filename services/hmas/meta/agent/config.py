@@ -120,7 +120,7 @@ class PlanConfig:
     most_horizon_s: float = 3600.0
     rate_change: float = 0.3  # of a pool's requests per second, relative, from which on the mix is another one
     mix_change: float = 0.2  # share of a pool's requests that need another pace, from which on it is
-    steps_a_day: int = 20  # most irreversible ones
+    steps_a_day: int = 20  # most irreversible ones; half of them may send engines away
     slowness: float = 0.25  # by which measured steps without load may differ from the catalogue's
     min_observations: int = 3  # of an engine's pace
     miss: float = 0.05  # share of the requests by which a plan may gain less than was predicted

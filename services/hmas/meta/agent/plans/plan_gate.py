@@ -56,14 +56,22 @@ def held_back(
         return f"waits for engines that are suspected: {', '.join(suspected)}"
     if not plans.pinned and (slow := _unlike_catalogue(state, plans)):
         return slow
-    needed = sum(1 + bool(step.leaving) for step in steps if not step.reversible)
-    if not plan.begun and len(plans.acted_age_s(state.now_s)) + needed > config.steps_a_day:
-        return f"waits because a day has {config.steps_a_day} steps"  # and what has begun is never left half done
+    if held := _too_often(state, plans, plan, steps):
+        return held
     if plan.begun or plans.pinned:
         return ""
     gained, lost = weighed(state, plans, plan.candidate, steps, counts)
     old = state.now_s - plan.accepted_s > config.most_horizon_s
     return "" if gained > lost and not old else "its gain no longer outweighs its steps"
+
+
+def _too_often(state: MetaState, plans: PlanState, plan: PlanInForce, steps: Sequence[PlanStep]) -> str:
+    """Half of a day's steps may send engines away, so that as many can bring others: what only adds engines is never
+    held back, and what has begun is never left half done."""
+    most, away = plans.config.steps_a_day // 2, sum(step.sends_away for step in steps)
+    if not away or plan.begun or len(plans.acted_age_s(state.now_s)) + away <= most:
+        return ""
+    return f"waits because engines were sent away {most} times within a day"
 
 
 def waits_for(counts: Mapping[str, InstanceCounts]) -> str:

@@ -75,7 +75,7 @@ class PlanState:
         self.in_force: PlanInForce | None = None
         self.pins: dict[str, tuple[PoolPlan, ...]] = {}  # an operator's plans, by who pinned them
         self.ordered: dict[str, int] = {}
-        self.acted_s: deque[float] = deque()  # when irreversible steps were taken, within a day
+        self.acted_s: deque[float] = deque()  # when engines were sent away, within a day
         self.misses = 0  # in a row
         self.stopped_until_s = -inf  # after too many of these
         self.unsettled_s: float | None = None  # since when engines start or leave
@@ -129,7 +129,7 @@ class PlanState:
         return (cards - taken) // kind.gpus
 
     def acted_age_s(self, now_s: float) -> tuple[float, ...]:
-        """Returns how long ago the irreversible steps of the last day were taken, the oldest first."""
+        """Returns how long ago engines were sent away within the last day, the oldest first."""
         while self.acted_s and now_s - self.acted_s[0] >= DAY_S:
             self.acted_s.popleft()
         return tuple(now_s - each for each in self.acted_s)

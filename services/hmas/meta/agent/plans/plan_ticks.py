@@ -78,7 +78,8 @@ def _stepped(
     if not step.leaving:
         plans.ordered[step.type] = step.count_to
     plan.begun, plans.untouched = True, False
-    plans.acted_s.append(state.now_s)
+    if step.sends_away:
+        plans.acted_s.append(state.now_s)
     return recorded(state, "step", described_step(step), plan.candidate.reason, plan.by, pool=step.pool), ""
 
 
