@@ -98,8 +98,6 @@ class EngineCore:
         if seq.state is State.WAITING:
             self.waiting.remove(seq)
             self.kv.forget(seq)
-            if seq.context:
-                self.handed.drop(seq)
         elif seq.state is State.READING:
             self.handed.drop(seq)
         else:
@@ -202,8 +200,7 @@ class EngineCore:
         return [*self._decode.progress(), *((seq.id, seq.generated) for seq in self._stalled.values())]
 
     def stats(self) -> EngineStats:
-        usage = 1.0 - self.kv.free / self.kv.num_blocks
-        return self._totals.stats(len(self.running), len(self.waiting), usage)
+        return self._totals.stats(len(self.running), len(self.waiting), 1.0 - self.kv.free / self.kv.num_blocks)
 
     def _look_ahead(self, now_s: float, until_s: float) -> tuple[int, float, int]:
         """Returns the number of quiet steps that end before `until_s`, the last one's end, and the blocks they take."""
@@ -236,14 +233,17 @@ class EngineCore:
         group.begin()
 
     def _schedule_prefill(self, plan: StepPlan) -> None:
-        """Puts the next chunk of the partly computed prompt into the step, unless it is preempted itself. There is at
-        most one, because only the end of a budget cuts a prompt."""
+        """Continues the partly computed prompt (at most one, because only the end of a budget cuts a prompt)."""
         for seq in list(self._prefill.values()):
-            chunk = self._chunk(seq.target - seq.context, seq.context, plan)
-            while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
-                self._preempt(self._victim(), plan)
-            if seq.state is State.PREFILL and chunk > 0:
-                self._compute(seq, chunk, plan)
+            self._go_on(seq, plan)
+
+    def _go_on(self, seq: Sequence, plan: StepPlan) -> None:
+        """Puts the next chunk of a partly computed prompt into the step, unless the sequence itself is preempted."""
+        chunk = self._chunk(seq.target - seq.context, seq.context, plan)
+        while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
+            self._preempt(self._victim(), plan)
+        if seq.state is State.PREFILL and chunk > 0:
+            self._compute(seq, chunk, plan)
 
     def _admit(self, plan: StepPlan) -> None:
         """Admits waiting sequences while the cap on running ones, the token budget and the KV memory allow."""
@@ -252,7 +252,7 @@ class EngineCore:
             match = self._fitting(seq) if seq is not None else None
             if seq is None or match is None:
                 break
-            if seq.request.reads and not seq.read:
+            if seq.request.reads and not seq.read and seq.target > 1:
                 self.handed.begin(self.waiting.pop())
                 continue
             held = match.blocks * self.kv.block_size
@@ -280,8 +280,8 @@ class EngineCore:
     def _fitting(self, seq: Sequence) -> PrefixMatch | None:
         """Returns the cached prefix of a waiting sequence that can be admitted now; otherwise None.
 
-        Its whole prompt must fit into the KV cache beside all others, not only its first chunk (vLLM's
-        `scheduler_reserve_full_isl`), and the gate must let it pass. An empty engine takes any, since each fits alone.
+        Its whole prompt must fit beside all others (vLLM's `scheduler_reserve_full_isl`), and the gate must let it
+        pass. An empty engine takes any, since each fits alone.
         """
         if seq.context:  # it has its memory, but perhaps for a block
             return NO_MATCH if self.kv.blocks_of(seq.target) - self.kv.blocks_of(seq.context) <= self.kv.free else None

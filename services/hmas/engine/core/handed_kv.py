@@ -45,7 +45,6 @@ class HandedKv:
         not read."""
         seq = self.reading.pop(request_id)
         self.to_read.pop(request_id, None)
-        seq.state = State.WAITING
         self._kv.enter(seq)
         self._waiting.push_back_in(seq)
 
@@ -55,7 +54,8 @@ class HandedKv:
 
     def drop(self, seq: Sequence) -> None:
         """Ends a sequence that reads, or has read and waits, and frees its memory."""
-        self.reading.pop(seq.id, None)
+        if self.reading.pop(seq.id, None) is None:
+            self._waiting.remove(seq)
         self.to_read.pop(seq.id, None)
         del self._due[seq.id]
         self._kv.release(seq, keep=False)

@@ -69,7 +69,7 @@ class State(Enum):
     PREFILL = 1
     DECODE = 2
     DONE = 3
-    READING = 4  # its memory is taken, and its prompt's KV is on its way from another engine
+    READING = 4  # its memory is taken; its prompt's KV is on its way from another engine, or has come and it waits
 
 
 @dataclass(slots=True, eq=False)
