@@ -103,7 +103,8 @@ def page_of(rows: Sequence[SeasonRow], options: Options, found: Finished) -> Map
     ]
     return {
         "held": judged.count(True), "of": len(judged), "open": judged.count(None),
-        "wanted": len(DAYS) * len((*CARDS, MORE_CARDS)), "gains": (100 * min(gains), 100 * max(gains)) if gains else None,
+        "wanted": len(DAYS) * len((*CARDS, MORE_CARDS)),
+        "gains": (100 * min(gains), 100 * max(gains)) if gains else None,
         "first": [
             (day.name, cards, _percent(table.share(day.name, cards, STATIC)),
              *(table.gain(day.name, cards, system) for system in SYSTEMS[2:]))
