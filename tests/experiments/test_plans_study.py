@@ -24,6 +24,7 @@ from experiments.plans.runs import (
     DISTRIBUTOR,
     FCFS,
     MESH,
+    PLANNED,
     QUICK,
     PlanRow,
     PoolRun,
@@ -53,6 +54,7 @@ ORDERED = ((TP4, 1, 0), (TP2, 2, 0))
         (FCFS, ORDERED, Split()),
         (MESH, ORDERED, Split()),
         (QUICK, ORDERED, LAYOUT),
+        (PLANNED, ORDERED, LAYOUT),
         (DISTRIBUTOR, PLAN.groups, OWN_SPLIT),
         (CLASSES, ((TP2, 2, 0), (TP4, 1, 0)), OWN_SPLIT),
     ],
@@ -163,9 +165,9 @@ def row(case: PlanCase, system: str, way: str, shares: list[float], **changes: A
 
 def test_goals_are_met_missed_or_open() -> None:
     ours = {TWO: 0.93, WIDE: 0.94, ALONE: 0.99, LOOSE: 0.905}
-    rows = [row(case, OURS, way, [share, share]) for case, share in ours.items() for way in (MESH, QUICK)]
-    rows += [row(case, ONE_TYPE, MESH, [0.91, 0.91]) for case in (TWO, WIDE, LOOSE)]
-    rows += [row(case, ONE_SIZE, MESH, [0.88, 0.88]) for case in (TWO, WIDE, LOOSE)]
+    rows = [row(case, OURS, way, [share, share]) for case, share in ours.items() for way in (PLANNED, QUICK)]
+    rows += [row(case, ONE_TYPE, PLANNED, [0.91, 0.91]) for case in (TWO, WIDE, LOOSE)]
+    rows += [row(case, ONE_SIZE, PLANNED, [0.88, 0.88]) for case in (TWO, WIDE, LOOSE)]
     rows += [row(SMALL, OURS, QUICK, [0.9])]
     rows += [row(TWO, MAASO, DISTRIBUTOR, [0.8, 0.8]), row(TWO, ALPASERVE, FCFS, [0.6, 0.7])]
     met = [goal.met for goal in goals_of(rows)]
@@ -179,8 +181,10 @@ def test_goals_are_met_missed_or_open() -> None:
 
 def test_gains_are_paired_with_the_better_plan_of_one_size() -> None:
     rows = [
-        row(TWO, OURS, MESH, [0.9, 0.8]), row(TWO, ONE_TYPE, MESH, [0.7, 0.7]), row(TWO, ONE_SIZE, MESH, [0.8, 0.7]),
-    ]  # fmt: skip
+        row(TWO, OURS, PLANNED, [0.9, 0.8]),
+        row(TWO, ONE_TYPE, PLANNED, [0.7, 0.7]),
+        row(TWO, ONE_SIZE, PLANNED, [0.8, 0.7]),
+    ]
     gain = Table(rows).gain(TWO)
     assert gain is not None
     assert gain.mean == pytest.approx(0.1)
@@ -189,13 +193,14 @@ def test_gains_are_paired_with_the_better_plan_of_one_size() -> None:
 
 
 def test_every_case_has_its_ways_and_equal_runs_are_asked_for_once(tmp_path: Any) -> None:
-    assert ways_of(TWO, MAASO) == (FCFS, CLASSES, DISTRIBUTOR, QUICK, MESH)
+    assert ways_of(TWO, MAASO) == (FCFS, CLASSES, QUICK, PLANNED, DISTRIBUTOR)
+    assert ways_of(TWO, OURS) == (FCFS, CLASSES, QUICK, PLANNED, MESH)
     assert DISTRIBUTOR not in ways_of(TWO, ALPASERVE)
     one = SERIES[0]
     assert ONE_SIZE not in systems_of(one)
     assert (ways_of(one, ALPASERVE), ways_of(one, MAASO), ways_of(one, OURS)) == ((FCFS,), (DISTRIBUTOR,), (QUICK,))
     found = plans(SMALL, PLAN)
-    assert len(set(runs_of(SMALL, found, [1]))) == 5
+    assert len(set(runs_of(SMALL, found, [1]))) == 6
     assert runs_of(TWO, found, [1]) == []
     found |= {each: run(8) for each in runs_of(SMALL, found, [1, 2])}
     page = write(STUDY, Options(out=tmp_path, seeds=2), found)[0].read_text()

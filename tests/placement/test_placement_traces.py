@@ -13,7 +13,10 @@ TRAFFIC = PoolTraffic(pool="a", trace="t4", rate_rps=20.0, alone_s=0.01)
 
 
 def test_every_trace_is_whole() -> None:
-    assert list(TRACES) == [f"t{i}" for i in range(1, 11)]
+    assert list(TRACES) == [*(f"t{i}" for i in range(1, 11)), "t9 brief", "t9 long"]
+    assert TRACES["t9"] == tuple(
+        replace(part, share=0.5) for name in ("brief", "long") for part in TRACES[f"t9 {name}"]
+    )
     for parts in TRACES.values():
         assert sum(part.share for part in parts) == pytest.approx(1.0)
 
