@@ -75,7 +75,7 @@ quick: $(STAMP) ## one room while you work on it (ROOM=worker): its tests and th
 
 test: $(STAMP) ## what must pass before a change is sent (CONTRIBUTING.md says how long each suite takes)
 	$(TIMED) $(MAKE) $(SIDE_BY_SIDE) checks && $(MAKE) --no-print-directory unit && \
-	  $(MAKE) $(SIDE_BY_SIDE) e2e-beside chaos && $(MAKE) --no-print-directory e2e-alone
+	  $(MAKE) --no-print-directory e2e && $(MAKE) --no-print-directory chaos
 
 test-long: $(STAMP) ## the rest: properties with all examples, long loads, repeated forms, what finds planted faults
 	$(TIMED) failed=0; $(MAKE) $(SIDE_BY_SIDE) --keep-going unit-long chaos-long || failed=1; \
