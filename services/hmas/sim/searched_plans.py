@@ -16,7 +16,6 @@ from pydantic import TypeAdapter
 
 from hmas.contracts.pool_plan import Budget, Catalogue, ExpectedShare, PlanCandidate, PoolPlan
 from hmas.laws.placement.demand import PoolDemand
-from hmas.laws.placement.near_plans import NearConfig, near_plans
 from hmas.laws.placement.past_demand import demand_in
 from hmas.laws.placement.plan_search import PlacementFound, PoolValue, SearchConfig, search
 from hmas.laws.request_rows import RequestRow, parse_row
@@ -71,16 +70,13 @@ def candidates_in(
     budgets: Sequence[Budget],
     value: SeededValue,
 ) -> tuple[PlanCandidate, ...]:
-    """Returns the plan that was found for the demands of the pools of `standing`, in their order, and those near what
-    runs that are worth their steps; none that is what runs."""
+    """Returns the plan that was found for the demands of the pools of `standing`, in their order; none if that is what
+    runs."""
     chosen = found.one_type if found.one_type_is_enough else found.best
-    best = tuple(each.plan for each in chosen.pools)
-    near = near_plans(found, standing, demands, catalogue, budgets, value(SEEDS[0]), NearConfig())
-    return tuple(
-        _candidate(standing, demands, catalogue, value, plans, found.bound)
-        for plans in dict.fromkeys((best, *near))
-        if plans != standing and all(plan.groups for plan in plans)
-    )
+    plans = tuple(each.plan for each in chosen.pools)
+    if plans == standing or not all(plan.groups for plan in plans):
+        return ()
+    return (_candidate(standing, demands, catalogue, value, plans, found.bound),)
 
 
 def _bound() -> BoundLaw | None:

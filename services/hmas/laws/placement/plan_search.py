@@ -66,14 +66,12 @@ class Placement:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementFound:
     """The `best` placement, and beside it the best one with a single type for each model. `evaluations`: how often a
-    pool was valued, and `options` the best plans of each pool that were, with the share of its demand on time. `bound`:
-    the share of all requests that no placement exceeds, None if it was not asked for."""
+    pool was valued. `bound`: the share of all requests that no placement exceeds, None if it was not asked for."""
 
     best: Placement
     one_type: Placement
     one_type_is_enough: bool
     evaluations: int
-    options: tuple[tuple[tuple[PoolPlan, float], ...], ...] = ()
     bound: float | None = None
 
     @property
@@ -104,7 +102,6 @@ class _PoolSearch:
         self.candidates = candidates
         self._all_on_time = all_on_time
         self._shares: dict[tuple[tuple[InstanceType, ...], Split], float] = {}
-        self.options: dict[PoolPlan, float] = {}  # the best of each number of cards that was valued
 
     @property
     def evaluations(self) -> int:
@@ -112,11 +109,6 @@ class _PoolSearch:
 
     def value(self, cards: Cards, value: PoolValue, *, single: bool) -> _Valued:
         """Returns the best of the candidates of so many cards; with `single`, of those of one type."""
-        best = self._best(cards, value, single=single)
-        self.options[_plan_of(self.demand.pool, best)] = best.share
-        return best
-
-    def _best(self, cards: Cards, value: PoolValue, *, single: bool) -> _Valued:
         best: _Valued | None = None
         for candidate in self.candidates[cards]:
             if single and not candidate.of_one_type:
@@ -167,7 +159,6 @@ def search(
         one_type=one_type,
         one_type_is_enough=best.share - one_type.share < config.enough,
         evaluations=sum(pool.evaluations for pool in pools),
-        options=tuple(tuple(pool.options.items()) for pool in pools),
         bound=None if bound is None else bound(demands, catalogue, budgets),
     )
 
