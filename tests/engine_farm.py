@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,15 +23,16 @@ class EngineFarm:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.name()
 
-    def start(self, count: int, model: str = "emulated", port: int = 0) -> list[str]:
-        """Starts engines of a model, and returns their URLs. `port`: that of the only one; 0: any free ports."""
+    def start(self, count: int, model: str = "emulated", port: int = 0, more: Sequence[str] = ()) -> list[str]:
+        """Starts engines of a model, and returns their URLs. `port`: that of the only one; 0: any free ports. `more`:
+        further arguments of their command."""
         urls = []
         for _ in range(count):
             port = free_port(port)
             argv = [sys.executable, "-m", "hmas.engine", "--profile", "tiny-emulated", "--port", str(port)]
             env = {k: v for k, v in os.environ.items() if not k.startswith("HMAS_")}
             self._processes[f"http://127.0.0.1:{port}"] = subprocess.Popen(
-                [*argv, "--served-model-name", model],
+                [*argv, "--served-model-name", model, *more],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=env,

@@ -8,7 +8,7 @@ are not numbered, acknowledged or resumed; a message that is sent twice does not
 Instants are on the receiver's own clock by the time an agent sees them: `hmas.wire.execution` converts them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Annotation, Request
@@ -47,7 +47,8 @@ class Withdraw:
 class Adopt:
     """The gateway runs this request on the worker's `engine`: the worker is to count it there. It is sent while a
     stream opens. `grant` is the number under which it was granted, 0 if the gateway placed it itself while the worker
-    was silent. `first_token_s` is None before the first token."""
+    was silent. `first_token_s` is None before the first token. `prefill` is that of the `Grant`, and
+    `prefilled` says whether that engine has computed the prompt."""
 
     request: Request
     attempt: int
@@ -57,6 +58,8 @@ class Adopt:
     output_tokens: int
     granted_s: float
     first_token_s: float | None
+    prefill: str = field(default="", repr=False)
+    prefilled: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,16 @@ class Started:
 
     request_id: str
     grant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilled:
+    """The engine that computes the prompt of a split request has done so, and keeps its KV. `cached_tokens`: those that
+    it had in its cache, None if it did not say."""
+
+    request_id: str
+    grant: int
+    cached_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +120,7 @@ class Ended:
     unreached: bool = False  # the gateway could not connect to the engine, which says nothing about the engine itself
     # The gateway gave the run up because the engine had given it no token for far longer than it usually takes.
     stalled: bool = False
+    at_prefill: bool = field(default=False, repr=False)  # the engine at fault is the one that computes the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,9 @@ class Declined:
     grant: int
 
 
-GatewayMessage = Submit | Annotate | Withdraw | Adopt | Synced | Started | FirstToken | Progress | Ended | Declined
+GatewayMessage = (
+    Submit | Annotate | Withdraw | Adopt | Synced | Started | Prefilled | FirstToken | Progress | Ended | Declined
+)
 
 # --- from a worker to a gateway -----------------------------------------------------------------------------------
 
@@ -141,7 +157,10 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Run a request on `engine`. The worker's shell adds the last two fields."""
+    """Run a request on `engine`. The worker's shell adds `priority` and `plugin`.
+
+    With `prefill`, which names another engine, the request is split: that one computes the prompt and keeps its KV, and
+    `engine` reads it and answers, once the worker says `Proceed`."""
 
     request_id: str
     attempt: int
@@ -154,6 +173,17 @@ class Grant:
     timeline: Timeline
     priority: int | None = None  # in the engine's own convention, to be written into the body
     plugin: bool = False  # the engine reads urgency and pace from the body
+    prefill: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """The prompt of a split request is computed: `engine` is to answer it now. If that is the one which computed it,
+    nothing is read from anywhere."""
+
+    request_id: str
+    grant: int
+    engine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,4 +234,4 @@ class Load:
     step_s: float = 0.0
 
 
-WorkerMessage = Grant | Stop | Refusal | Load
+WorkerMessage = Grant | Proceed | Stop | Refusal | Load

@@ -141,6 +141,16 @@ class FirstTokenRelayed:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptComputed:
+    """The first engine of a split run has computed the prompt, of which it had `cached_tokens` in its cache (None: it
+    did not say). `run` is that of the `StartRun`."""
+
+    request_id: str
+    run: int
+    cached_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunHandedOver:
     """A proxy carries this run out: it cannot move any more, and nothing of its answer is seen before its end."""
 
@@ -177,6 +187,7 @@ class RunEnded:
     retryable: bool = False
     busy: bool = False
     unreached: bool = False
+    at_prefill: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +226,7 @@ GatewayEvent = (
     | HeartbeatReceived
     | StreamChanged
     | FromWorker
+    | PromptComputed
     | FirstTokenRelayed
     | RunHandedOver
     | RunsProgressed
@@ -252,6 +264,16 @@ class StartRun:
     engine: str
     grant: Grant | None
     observed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Send a split request, whose prompt is computed, to `engine` of `worker` for its answer."""
+
+    request_id: str
+    run: int
+    worker: str
+    engine: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +347,7 @@ class RouteChosen:
 GatewayEffect = (
     ToWorker
     | StartRun
+    | GoOn
     | NoteGrant
     | StopRun
     | Refuse

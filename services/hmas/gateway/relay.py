@@ -9,6 +9,8 @@ from collections.abc import Callable
 from hmas.contracts.gateway import (
     FirstTokenRelayed,
     GatewayEvent,
+    GoOn,
+    PromptComputed,
     RunEnded,
     RunHandedOver,
     RunsProgressed,
@@ -22,6 +24,7 @@ from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
 from hmas.gateway.engines.proxied import ProxiedRun
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
+from hmas.gateway.engines.split_runs import FirstLeg, extended, first_leg_body
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.openai.body import Call
 from hmas.gateway.token_scale import TokenScale
@@ -43,6 +46,7 @@ class EngineRelay:
         self._max_buffered_bytes, self._clock = max_buffered_bytes, clock
         self._scale = TokenScale()
         self._runs: dict[str, tuple[GatewayRun, Exchange]] = {}  # by request
+        self._legs: dict[GatewayRun, FirstLeg] = {}  # of the runs that are split
         self._post: Callable[[GatewayEvent], None]
 
     def connect(self, post: Callable[[GatewayEvent], None]) -> None:
@@ -66,8 +70,12 @@ class EngineRelay:
         assert call is not None, "a request runs again only before its first token"
         run = self._new_run(exchange, call, effect.run)
         self._runs[request_id] = run, exchange
+        split = bool(grant and grant.prefill) and not isinstance(run, ProxiedRun)
+        leg = FirstLeg(run, lambda: self._computed(run)) if split else None
+        if leg is not None:
+            self._legs[run] = leg
         try:
-            client = self._engines.find(effect.worker, effect.engine)
+            client = self._engines.find(effect.worker, grant.prefill if grant and split else effect.engine)
         except EngineRefused as refused:
             run.fail(str(refused), unreached=True)
             return
@@ -77,8 +85,37 @@ class EngineRelay:
             exchange.call = None
             self._post(RunHandedOver(request_id, effect.run))
             exchange.proxy.carry_out(run, client, body, exchange.traceparent)
+        elif leg is not None:
+            body = first_leg_body(call.form.path, body)
+            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, leg)
         else:
             run.http = client.send(call.form.path, body, request_id, exchange.traceparent, run)
+
+    def _computed(self, run: GatewayRun) -> None:
+        handed = self._legs[run].handed
+        self._post(PromptComputed(run.request_id, run.number, handed.cached_tokens if handed else None))
+
+    def go_on(self, effect: GoOn) -> None:
+        """Sends a request whose prompt is computed to the engine that answers it."""
+        present = self._runs.get(effect.request_id)
+        if present is None or present[0].number != effect.run:
+            return
+        run, exchange = present
+        call, handed, trace = exchange.call, self._legs[run].handed, exchange.runs[-1]
+        if call is None or handed is None:
+            raise RuntimeError(
+                f"request {run.request_id} goes on before its first leg is over, or after its first token"
+            )
+        trace.engine, trace.went_on_s = effect.engine, self._clock()
+        try:
+            client = self._engines.find(effect.worker, effect.engine)
+        except EngineRefused as refused:
+            run.fail(str(refused), unreached=True)
+            return
+        model = self._directory.engine_name(call.model, exchange.pool)
+        body = run_body(model, call.rest, trace.grant, call.xargs, call.seed)
+        params = {"kv_transfer_params": handed.params}
+        run.http = client.send(call.form.path, extended(body, params), effect.request_id, exchange.traceparent, run)
 
     def _new_run(self, exchange: Exchange, call: Call, number: int) -> GatewayRun:
         request_id, form, most = exchange.request.id, call.form, exchange.request.max_tokens
@@ -96,6 +133,7 @@ class EngineRelay:
         if present is None or present[0].number != effect.run:
             return
         run, exchange = self._runs.pop(effect.request_id)
+        self._legs.pop(run, None)
         run.stop()
         outcome = Outcome.ENGINE_ERROR if effect.stalled else Outcome.CANCELLED
         self._run_over(exchange, run, outcome, effect.stalled)
@@ -129,6 +167,8 @@ class EngineRelay:
 
     def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
         _, exchange = self._runs.pop(run.request_id)
+        leg = self._legs.pop(run, None)
+        cached = end.usage.cached_tokens if leg is None or leg.handed is None else leg.handed.cached_tokens
         exchange.end_of_run = end
         now_s = self._run_over(exchange, run, end.outcome)
         if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
@@ -144,10 +184,11 @@ class EngineRelay:
                 status=end.status,
                 output_tokens=tokens if run.counted else None,
                 prompt_tokens=end.usage.prompt_tokens,
-                cached_tokens=end.usage.cached_tokens,
+                cached_tokens=cached,
                 tpot_s=(now_s - exchange.first_s) / decoded if exchange.first_s is not None and decoded > 0 else 0.0,
                 retryable=end.retryable,
                 busy=end.busy,
                 unreached=end.unreached,
+                at_prefill=leg is not None and (leg.handed is None or (end.status >= 500 and not run.tokens)),
             )
         )

@@ -16,6 +16,7 @@ from hmas.contracts.gateway import (
     FromWorker,
     GatewayEffect,
     GatewayEvent,
+    GoOn,
     KeysEnded,
     NoteGrant,
     PublishGatewayTelemetry,
@@ -238,6 +239,8 @@ class GatewayShell:
                     self._submitted(worker, message)
             case StartRun(request_id=request_id):
                 self.relay.start(self._exchanges[request_id], effect)
+            case GoOn():
+                self.relay.go_on(effect)
             case NoteGrant(worker, grant):
                 self._witness.noted(worker, grant)
             case StopRun():

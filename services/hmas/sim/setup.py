@@ -39,13 +39,17 @@ class Delays:
 @dataclass(frozen=True, slots=True)
 class PoolSetup:
     """One pool of the mesh: the model's name, its `engines` of one `profile`, then those of `others` (profiles and how
-    many of each), and the workers to which all of them are dealt out in turn."""
+    many of each), and the workers to which all of them are dealt out in turn. Where `kv_tokens_per_s` is above 0, any
+    two of the engines can hand KV over, so many tokens in a second; `roles` are what they are meant for, in the order
+    of their numbers."""
 
     name: str
     profile: EngineProfile
     engines: int
     workers: int = 1
     others: tuple[tuple[EngineProfile, int], ...] = ()
+    kv_tokens_per_s: float = 0.0
+    roles: tuple[str, ...] = ()
 
     @property
     def profiles(self) -> tuple[EngineProfile, ...]:

@@ -92,8 +92,8 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         execution,
         execution_pb2,
         (
-            "Submit", "Annotate", "Withdraw", "Adopt", "Synced", "Started", "FirstToken", "Progress", "Ended",
-            "Declined", "Timeline", "Grant", "Stop", "Refusal", "EngineShare", "Load",
+            "Submit", "Annotate", "Withdraw", "Adopt", "Synced", "Started", "Prefilled", "FirstToken", "Progress",
+            "Ended", "Declined", "Timeline", "Grant", "Proceed", "Stop", "Refusal", "EngineShare", "Load",
         ),
     ),
 )  # fmt: skip

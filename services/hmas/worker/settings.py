@@ -15,9 +15,19 @@ from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
 from hmas.worker.adapters.kv_events_config import KvEventsConfig
 from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority, follower
-from hmas.worker.agent.config import WorkerConfig
+from hmas.worker.agent.config import SplitConfig, WorkerConfig
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
-from hmas.worker.engine_fields import CacheTokens, Kind, KvAddress, Line, Sequences, Tokens, Url
+from hmas.worker.engine_fields import (
+    CacheTokens,
+    EngineRole,
+    Kind,
+    KvAddress,
+    KvTransfer,
+    Line,
+    Sequences,
+    Tokens,
+    Url,
+)
 
 KV_EVENTS = r"^(tcp://[^:/*]+:[0-9]+)?$"
 
@@ -44,6 +54,8 @@ class EngineSettings(BaseModel):
     control_block: Path | None = None
     kv_events: Annotated[KvAddress, Field(pattern=KV_EVENTS)] = ""
     kv_events_replay: Annotated[KvAddress, Field(pattern=KV_EVENTS)] = ""
+    kv_transfer: KvTransfer = ""
+    role: EngineRole = ""
     api_key_file: Path | None = None
     admin_key_file: Path | None = None
 
@@ -81,7 +93,8 @@ class WorkerSettings(RuntimeSettings):
     engines: Annotated[GivenEngines, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
         "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, kv_events, kv_events_replay, "
-        f"api_key_file, admin_key_file, advertise_url); or one source of engines that come and go: {SOURCES}"
+        "kv_transfer, role, api_key_file, admin_key_file, advertise_url); or one source of engines that come and go: "
+        f"{SOURCES}"
     )
     discovery_period_s: float = Field(
         2.0, gt=0, description="Seconds between two reads of a DNS name or of a file of engines"
@@ -149,6 +162,13 @@ class WorkerSettings(RuntimeSettings):
         ge=0,
         description="Maximum number of seconds of prefill pending on an engine, at its measured pace; more prompts "
         "wait in the worker. If unset, as many as the TPOT of what runs there allows",
+    )
+    split: str = Field(
+        "auto",
+        pattern=r"^(auto|always|never|beyond:[0-9]{1,9})$",
+        description="When one engine computes a prompt and another one answers, among those with `kv_transfer`: auto, "
+        "so that the fewest requests are expected to be late; never; always, on the engines of each `role`; or "
+        "beyond:TOKENS, the same for prompts of which more tokens are in no cache",
     )
     no_engine_patience_s: float = Field(
         10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"
@@ -225,6 +245,8 @@ class WorkerSettings(RuntimeSettings):
                 max_model_len=engine.max_model_len,
                 kv_capacity_tokens=engine.kv_capacity_tokens,
                 epoch=epoch,
+                kv_transfer=engine.kv_transfer,
+                role=engine.role,
             ),
             url=engine.url,
             api_key=_read_key(engine.api_key_file or self.engine_api_key_file),
@@ -234,6 +256,10 @@ class WorkerSettings(RuntimeSettings):
             kv_events=self._kv_events(engine),
             scrape_period_s=self.scrape_period_s,
         )
+
+    def _split_config(self) -> SplitConfig:
+        rule, _, tokens = self.split.partition(":")
+        return SplitConfig(rule=rule, beyond_tokens=int(tokens or 0))
 
     def _kv_events(self, engine: EngineSettings) -> KvEventsConfig | None:
         url = engine.kv_events or self.kv_events
@@ -272,6 +298,7 @@ class WorkerSettings(RuntimeSettings):
             static_n_run=self.static_n_run,
             delta_frag=self.delta_frag,
             prefill_window_s=self.prefill_window_s,
+            split=self._split_config(),
             no_engine_patience_s=self.no_engine_patience_s,
             discovers=self.source is not None,
             leave_grace_s=self.leave_grace_s,

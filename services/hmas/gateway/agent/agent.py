@@ -2,7 +2,7 @@
 
 from typing import assert_never
 
-from hmas.contracts.execution import Grant, Load, Refusal, Stop, WorkerMessage
+from hmas.contracts.execution import Grant, Load, Proceed, Refusal, Stop, WorkerMessage
 from hmas.contracts.gateway import (
     ClientLeft,
     FirstTokenRelayed,
@@ -13,6 +13,7 @@ from hmas.contracts.gateway import (
     GatewayEvent,
     GatewayTicked,
     KeysEnded,
+    PromptComputed,
     QueueTurn,
     RequestAnnotated,
     RequestReceived,
@@ -26,7 +27,16 @@ from hmas.contracts.gateway import (
 )
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent.config import GatewayConfig
-from hmas.gateway.agent.handlers import arrivals, endings, grants, membership, neighbours, runs, submissions
+from hmas.gateway.agent.handlers import (
+    arrivals,
+    endings,
+    grants,
+    membership,
+    neighbours,
+    runs,
+    second_legs,
+    submissions,
+)
 from hmas.gateway.agent.handlers.turns import turn
 from hmas.gateway.agent.jobs.job_outlook import JobOutlook
 from hmas.gateway.agent.routing.route_chooser import RouteChooser
@@ -71,6 +81,8 @@ class GatewayAgent:
                 return submissions.on_annotated(state, event)
             case FromWorker(worker, message):
                 return self._hear(worker, message) if state.router.is_connected(worker) else []
+            case PromptComputed():
+                return second_legs.on_prompt_computed(state, event)
             case FirstTokenRelayed():
                 return runs.on_first_relayed(state, event)
             case RunHandedOver():
@@ -109,6 +121,8 @@ class GatewayAgent:
         match message:
             case Grant():
                 return grants.on_grant(state, worker, message)
+            case Proceed():
+                return second_legs.on_proceed(state, worker, message)
             case Stop():
                 return grants.on_stop(state, worker, message)
             case Refusal():
@@ -121,6 +135,7 @@ class GatewayAgent:
     def _tick(self) -> list[GatewayEffect]:
         state = self._state
         effects = runs.fill_bypass(state)
+        effects += second_legs.tend(state)
         for stall in state.stalls.tick(state.now_s):
             effects += runs.give_up(state, stall)
         effects += endings.end_forlorn(state)

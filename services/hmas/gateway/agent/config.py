@@ -147,6 +147,19 @@ class JobOutlookConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LegConfig:
+    """How long a part of a split request may take before its first token: `factor` times what it usually does, at least
+    `least_s`, and `unknown_s` while that is not known. After `word_s` without a word of its worker a request whose
+    prompt is computed goes on to the engine of its grant. `smoothing`: the weight of each observation."""
+
+    least_s: float = 2.0
+    unknown_s: float = 10.0
+    factor: float = 10.0
+    word_s: float = 0.25
+    smoothing: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     """Identity and bounds of one gateway; durations in seconds."""
 
@@ -174,5 +187,6 @@ class GatewayConfig:
     promises: PromiseConfig = field(default_factory=PromiseConfig)
     neighbours: NeighbourConfig = field(default_factory=NeighbourConfig)
     stalls: StallConfig = field(default_factory=StallConfig)
+    legs: LegConfig = field(default_factory=LegConfig)
     linking: LinkingConfig = field(default_factory=LinkingConfig)
     job_outlook: JobOutlookConfig = field(default_factory=JobOutlookConfig)

@@ -12,6 +12,7 @@ from hmas.gateway.agent.jobs.linking import JobLinker
 from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.agent.requests.batches import Batches
 from hmas.gateway.agent.requests.ledger import Ledger, LedgerEntry
+from hmas.gateway.agent.requests.legs import Legs
 from hmas.gateway.agent.requests.stalls import StallWatch
 from hmas.gateway.agent.routing.bypass import Bypass
 from hmas.gateway.agent.routing.rebalancing import Rebalancer
@@ -39,6 +40,7 @@ class GatewayState:
         self.rebalancer = Rebalancer(config, self.router, self.ledger)
         self.bypass = Bypass(config, self.router, self.ledger)
         self.stalls = StallWatch(config.stalls, self.ledger)
+        self.legs = Legs(config.legs)
         self.draining = False
         self.now_s = 0.0
         self._runs = 0

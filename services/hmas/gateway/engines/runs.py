@@ -75,6 +75,10 @@ class GatewayRun:
             )
         )
 
+    def end(self, end: ReplyEnd) -> None:
+        """Ends the run as another answer than its own did: that of the engine which was to compute the prompt."""
+        self._finish(end)
+
     # --- Reply ---
 
     def on_head(self, status: int) -> None:

@@ -1,5 +1,6 @@
 """An emulated engine as gateways reach it, and the count of what runs on it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hmas.contracts.outcome import Outcome
@@ -9,6 +10,7 @@ from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.core.step import EngineStats, StepResult
 from hmas.sim.excess import Excess
 from hmas.sim.processes.engine import SimEngine
+from hmas.sim.processes.kv_links import KvLinks
 from hmas.sim.processes.ports import MeshPort, SimRun
 from hmas.sim.processes.process import Call
 from hmas.sim.result import EngineExcess
@@ -23,9 +25,19 @@ class SimEndpoint:
     use beyond `budget`, the share that the fence may give away.
     """
 
-    def __init__(self, mesh: MeshPort, name: str, core: EngineCore, budget: float) -> None:
+    def __init__(
+        self,
+        mesh: MeshPort,
+        name: str,
+        core: EngineCore,
+        budget: float,
+        links: KvLinks | None = None,
+        role: str = "",
+    ) -> None:
         self.name = name
-        self.engine = SimEngine(mesh.heap, core, name, self._stepped)
+        self.engine = SimEngine(mesh.heap, core, name, self._stepped, reader=None if links is None else self._read)
+        self.links = links
+        self._role = role
         self.parted: set[str] = set()  # gateways
         self._mesh = mesh
         self._heap = mesh.heap
@@ -60,6 +72,8 @@ class SimEndpoint:
             max_num_seqs=limits.max_num_seqs,
             endpoint=f"http://{self.name}",
             model=self.engine.core.profile.model,
+            kv="" if self.links is None else "nixl-pull",
+            role=self._role,
         )
 
     @property
@@ -149,6 +163,8 @@ class SimEndpoint:
 
     def _gone(self, run: SimRun) -> None:
         del self._runs[run.request_id]
+        if self.links is not None:
+            self.links.close(self, run.request_id)
         self._unfenced -= not run.fenced
         if self._mesh.homes.get(run.request_id) == self.name:
             del self._mesh.homes[run.request_id]
@@ -166,6 +182,19 @@ class SimEndpoint:
             self._gone(run)
             after(delay_s, run.gateway.post, run.gateway.finished, run)
         self._count()
+
+    # --- KV of prompts
+
+    def _read(self, tokens: Mapping[str, int]) -> None:
+        for request_id, number in tokens.items():
+            if self.links is not None and request_id in self._runs:
+                self.links.read(self, request_id, number)
+
+    def landed(self, request_id: str) -> None:
+        self._post(self.engine.landed, request_id)
+
+    def give_back(self, request_id: str) -> None:
+        self._post(self.engine.give_back, request_id)
 
     # --- faults
 

@@ -1,5 +1,6 @@
 """One engine core, stepped by events of the heap in virtual time."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from math import inf
@@ -23,6 +24,12 @@ class StepListener(Protocol):
     def __call__(self, engine: "SimEngine", result: StepResult) -> None: ...
 
 
+class KvReader(Protocol):
+    """Called with the requests whose prompts the engine is to read from another one, and the tokens of each."""
+
+    def __call__(self, tokens: Mapping[str, int]) -> None: ...
+
+
 class SimEngine:
     """Drives an `EngineCore` in virtual time and skips quiet steps, in which no request comes, starts or ends.
 
@@ -31,7 +38,15 @@ class SimEngine:
     With `skip` false every step is taken; a test compares the two. Every call must come from an event of the heap.
     """
 
-    def __init__(self, heap: EventHeap, core: EngineCore, name: str, listener: StepListener, skip: bool = True) -> None:
+    def __init__(
+        self,
+        heap: EventHeap,
+        core: EngineCore,
+        name: str,
+        listener: StepListener,
+        skip: bool = True,
+        reader: KvReader | None = None,
+    ) -> None:
         self.core = core
         self._profile = core.profile
         self.name = name
@@ -39,6 +54,7 @@ class SimEngine:
         self.busy_s = 0.0
         self._heap = heap
         self._listener = listener
+        self._reader = reader
         self._skip = skip
         self._mode = EngineMode.IDLE
         self._core_s = 0.0  # the instant the core's state belongs to: the end of its last step
@@ -56,6 +72,18 @@ class SimEngine:
         found = self.core.abort(request_id)
         self._start()
         return found
+
+    def landed(self, request_id: str) -> None:
+        """Lets a request go on whose prompt was read."""
+        self._interrupt()
+        self.core.handed.landed(request_id)
+        self._start()
+
+    def give_back(self, request_id: str) -> None:
+        """Frees a prompt that was kept for another engine, if it still is."""
+        self._interrupt()
+        self.core.handed.give_back(request_id)
+        self._start()
 
     def set_limits(self, n_run: int | None, b_token: int | None) -> None:
         self._interrupt()
@@ -121,6 +149,8 @@ class SimEngine:
 
     def _step(self) -> None:
         plan = self.core.step_begin(self._core_s)
+        if self._reader is not None and self.core.handed.to_read:
+            self._heap.after(0.0, self._read)
         if plan is None:
             self._mode = EngineMode.IDLE
             return
@@ -128,6 +158,11 @@ class SimEngine:
         self.steps += 1
         self.busy_s += plan.duration_s
         self._heap.at(self._core_s + plan.duration_s, self._step_ended)
+
+    def _read(self) -> None:
+        tokens, self.core.handed.to_read = self.core.handed.to_read, {}
+        if self._reader is not None:
+            self._reader(tokens)
 
     def _step_ended(self) -> None:
         if self._frozen:

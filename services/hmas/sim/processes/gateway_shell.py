@@ -1,5 +1,6 @@
 """The simulator's shell around the gateway agent: clients on one side, workers' streams and engines on the other."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -9,6 +10,7 @@ from hmas.contracts.gateway import (
     FirstTokenRelayed,
     FromWorker,
     GatewayTicked,
+    GoOn,
     NoteGrant,
     PublishGatewayTelemetry,
     PublishUse,
@@ -35,6 +37,7 @@ from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.routing.route_chooser import RouteChooser
 from hmas.laws.scoring import tpot_s
 from hmas.sim.processes.cognition import GatewayQuestions
+from hmas.sim.processes.first_legs import FirstLegs
 from hmas.sim.processes.ports import MeshPort, SimRun
 from hmas.sim.processes.process import SimProcess
 from hmas.sim.workload import OfferedRequest
@@ -49,6 +52,7 @@ class SimGateway(SimProcess):
         super().__init__(mesh, config.gateway, incarnation, GatewayAgent(config, chooser))
         self.config = config
         self._runs: dict[str, SimRun] = {}  # by request
+        self._first_legs = FirstLegs(mesh, self)
         self._open: dict[str, str] = {}  # requests that came here and are not settled; the worker each was sent to
         self._annotated: set[str] = set()
         self._questions = GatewayQuestions(
@@ -57,6 +61,7 @@ class SimGateway(SimProcess):
         self._handlers = {
             ToWorker: self._to_worker,
             StartRun: self._start_run,
+            GoOn: self._go_on,
             NoteGrant: lambda effect: None,  # its gateways never only observe
             StopRun: self._stop_run,
             Refuse: lambda e: self._end(e.request_id, e.outcome),
@@ -105,6 +110,7 @@ class SimGateway(SimProcess):
     def kill(self) -> None:
         """Ends the process: its connections to engines and clients end with it."""
         super().kill()
+        self._first_legs.close()
         while self._runs:
             _, run = self._runs.popitem()
             run.endpoint.close(run)
@@ -136,10 +142,21 @@ class SimGateway(SimProcess):
     # --- engines
 
     def _start_run(self, effect: StartRun) -> None:
+        if effect.grant is not None and effect.grant.prefill:
+            self._first_legs.start(effect, effect.grant.prefill)
+        else:
+            self._run_on(effect, effect.engine)
+
+    def _go_on(self, effect: GoOn) -> None:
+        start, leg = self._first_legs.take(effect)
+        self._run_on(start, effect.engine, leg)
+
+    def _run_on(self, effect: StartRun, engine: str, leg: SimRun | None = None) -> None:
+        """Sends a request to an engine, which reads its prompt from that of the first `leg`, if there was one."""
         grant = effect.grant
         urgency, pace_s = (0.0, None) if grant is None else (grant.urgency, grant.pace_s)
         pace = None if pace_s is None else TokenDeadline(pace_s)
-        endpoint = self._mesh.endpoints[effect.engine]
+        endpoint = self._mesh.endpoints[engine]
         run = SimRun(
             request_id=effect.request_id, run=effect.run, gateway=self, endpoint=endpoint, fenced=grant is not None
         )
@@ -149,9 +166,15 @@ class SimGateway(SimProcess):
         journey = self._mesh.journeys[effect.request_id]
         if grant is not None:
             journey.granted_tokens = journey.bound_tokens = grant.timeline.upper_output_tokens
-        endpoint.send(run, journey.offered.engine_request(urgency, pace))
+        request = journey.offered.engine_request(urgency, pace)
+        if leg is not None and endpoint.links is not None:
+            run.leg_cached_tokens = leg.cached_tokens
+            endpoint.links.offer(endpoint, effect.request_id, leg.endpoint, leg.request_id)
+            request = replace(request, reads=True)
+        endpoint.send(run, request)
 
     def _stop_run(self, effect: StopRun) -> None:
+        self._first_legs.stop(effect.request_id)
         run = self._runs.get(effect.request_id)
         if run is not None and run.run == effect.run:
             del self._runs[effect.request_id]
@@ -172,7 +195,7 @@ class SimGateway(SimProcess):
             run.relayed = True
             journey = self._mesh.journeys[run.request_id]
             journey.engine_first_s, journey.first_token_s = run.first_s, self._heap.now_s
-            journey.cached_tokens = run.cached_tokens
+            journey.cached_tokens = run.prompt_cached
             self.step(FirstTokenRelayed(run.request_id, run.run))
 
     def finished(self, run: SimRun) -> None:
@@ -186,7 +209,7 @@ class SimGateway(SimProcess):
         gap_s = 0.0 if run.first_s is None or run.last_s is None else tpot_s(run.first_s, run.last_s, tokens)
         end: dict[str, Any] = {}
         if journey.offered.request.prefix.nodes:
-            end = {"prompt_tokens": journey.offered.request.prompt_tokens, "cached_tokens": run.cached_tokens}
+            end = {"prompt_tokens": journey.offered.request.prompt_tokens, "cached_tokens": run.prompt_cached}
         self._ended(run, outcome=Outcome.FINISHED, status=200, output_tokens=tokens, tpot_s=gap_s, **end)
 
     def failed(self, run: SimRun, outcome: Outcome, message: str, busy: bool, unreached: bool) -> None:

@@ -14,6 +14,7 @@ from hmas.contracts.request import Cost, Tags
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.engine.core.sequence import EngineRequest
 from hmas.sim.processes.heap import EventHeap
+from hmas.sim.processes.kv_links import KvLinks
 from hmas.sim.setup import MeshSetup
 from hmas.sim.workload import Journey
 
@@ -22,7 +23,8 @@ from hmas.sim.workload import Journey
 class SimRun:
     """One run of a request: a connection from a gateway to an engine. `run` is that of the `StartRun`; `fenced`: a
     worker granted it. `first_s` and `last_s` are when the engine issued the token; `relayed`: the first one came to the
-    client. `cached_tokens`: those of the prompt that the engine had cached."""
+    client. `cached_tokens`: those of the prompt that the engine had cached, and `leg_cached_tokens`
+    the same of the engine that computed the prompt, if that was another one."""
 
     request_id: str
     run: int
@@ -33,6 +35,12 @@ class SimRun:
     last_s: float | None = None
     relayed: bool = False
     cached_tokens: int = 0
+    leg_cached_tokens: int | None = None
+
+    @property
+    def prompt_cached(self) -> int:
+        """The tokens of the prompt that the engine which computed it had cached."""
+        return self.cached_tokens if self.leg_cached_tokens is None else self.leg_cached_tokens
 
 
 class RunListener(Protocol):
@@ -52,6 +60,9 @@ class RunListener(Protocol):
 class EndpointPort(Protocol):
     """An engine as gateways and other engines see it."""
 
+    name: str
+    links: KvLinks | None
+
     @property
     def frozen(self) -> bool: ...
 
@@ -60,6 +71,10 @@ class EndpointPort(Protocol):
     def close(self, run: SimRun) -> None: ...
 
     def progress(self) -> list[tuple[str, int]]: ...
+
+    def landed(self, request_id: str) -> None: ...
+
+    def give_back(self, request_id: str) -> None: ...
 
 
 class AskingGateway(Protocol):

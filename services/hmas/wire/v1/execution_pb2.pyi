@@ -52,7 +52,7 @@ class Withdraw(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class Adopt(_message.Message):
-    __slots__ = ("request", "attempt", "annotation", "engine", "grant", "output_tokens", "granted_s", "first_token_s")
+    __slots__ = ("request", "attempt", "annotation", "engine", "grant", "output_tokens", "granted_s", "first_token_s", "prefill", "prefilled")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ANNOTATION_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,8 @@ class Adopt(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GRANTED_S_FIELD_NUMBER: _ClassVar[int]
     FIRST_TOKEN_S_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_FIELD_NUMBER: _ClassVar[int]
     request: _types_pb2.Request
     attempt: int
     annotation: _types_pb2.Annotation
@@ -69,7 +71,9 @@ class Adopt(_message.Message):
     output_tokens: int
     granted_s: float
     first_token_s: float
-    def __init__(self, request: _Optional[_Union[_types_pb2.Request, _Mapping]] = ..., attempt: _Optional[int] = ..., annotation: _Optional[_Union[_types_pb2.Annotation, _Mapping]] = ..., engine: _Optional[str] = ..., grant: _Optional[int] = ..., output_tokens: _Optional[int] = ..., granted_s: _Optional[float] = ..., first_token_s: _Optional[float] = ...) -> None: ...
+    prefill: str
+    prefilled: bool
+    def __init__(self, request: _Optional[_Union[_types_pb2.Request, _Mapping]] = ..., attempt: _Optional[int] = ..., annotation: _Optional[_Union[_types_pb2.Annotation, _Mapping]] = ..., engine: _Optional[str] = ..., grant: _Optional[int] = ..., output_tokens: _Optional[int] = ..., granted_s: _Optional[float] = ..., first_token_s: _Optional[float] = ..., prefill: _Optional[str] = ..., prefilled: _Optional[bool] = ...) -> None: ...
 
 class Synced(_message.Message):
     __slots__ = ()
@@ -82,6 +86,16 @@ class Started(_message.Message):
     request_id: str
     grant: int
     def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ...) -> None: ...
+
+class Prefilled(_message.Message):
+    __slots__ = ("request_id", "grant", "cached_tokens")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    cached_tokens: int
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., cached_tokens: _Optional[int] = ...) -> None: ...
 
 class FirstToken(_message.Message):
     __slots__ = ("request_id", "grant")
@@ -100,7 +114,7 @@ class Progress(_message.Message):
     def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., output_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached", "stalled")
+    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached", "stalled", "at_prefill")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +127,7 @@ class Ended(_message.Message):
     BUSY_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
+    AT_PREFILL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     grant: int
     outcome: str
@@ -125,7 +140,8 @@ class Ended(_message.Message):
     busy: bool
     unreached: bool
     stalled: bool
-    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ..., stalled: _Optional[bool] = ...) -> None: ...
+    at_prefill: bool
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ..., stalled: _Optional[bool] = ..., at_prefill: _Optional[bool] = ...) -> None: ...
 
 class Declined(_message.Message):
     __slots__ = ("request_id", "grant")
@@ -136,7 +152,7 @@ class Declined(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ...) -> None: ...
 
 class GatewayOp(_message.Message):
-    __slots__ = ("submit", "annotate", "withdraw", "adopt", "synced", "started", "first_token", "progress", "ended", "declined")
+    __slots__ = ("submit", "annotate", "withdraw", "adopt", "synced", "started", "first_token", "progress", "ended", "declined", "prefilled")
     SUBMIT_FIELD_NUMBER: _ClassVar[int]
     ANNOTATE_FIELD_NUMBER: _ClassVar[int]
     WITHDRAW_FIELD_NUMBER: _ClassVar[int]
@@ -147,6 +163,7 @@ class GatewayOp(_message.Message):
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     DECLINED_FIELD_NUMBER: _ClassVar[int]
+    PREFILLED_FIELD_NUMBER: _ClassVar[int]
     submit: Submit
     annotate: Annotate
     withdraw: Withdraw
@@ -157,7 +174,8 @@ class GatewayOp(_message.Message):
     progress: Progress
     ended: Ended
     declined: Declined
-    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., annotate: _Optional[_Union[Annotate, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., synced: _Optional[_Union[Synced, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., declined: _Optional[_Union[Declined, _Mapping]] = ...) -> None: ...
+    prefilled: Prefilled
+    def __init__(self, submit: _Optional[_Union[Submit, _Mapping]] = ..., annotate: _Optional[_Union[Annotate, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., synced: _Optional[_Union[Synced, _Mapping]] = ..., started: _Optional[_Union[Started, _Mapping]] = ..., first_token: _Optional[_Union[FirstToken, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., ended: _Optional[_Union[Ended, _Mapping]] = ..., declined: _Optional[_Union[Declined, _Mapping]] = ..., prefilled: _Optional[_Union[Prefilled, _Mapping]] = ...) -> None: ...
 
 class GatewayFrame(_message.Message):
     __slots__ = ("hello", "ops")
@@ -192,7 +210,7 @@ class Timeline(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin")
+    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin", "prefill")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +220,7 @@ class Grant(_message.Message):
     TIMELINE_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PLUGIN_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     grant: int
@@ -211,7 +230,18 @@ class Grant(_message.Message):
     timeline: Timeline
     priority: int
     plugin: bool
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ...) -> None: ...
+    prefill: str
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ...) -> None: ...
+
+class Proceed(_message.Message):
+    __slots__ = ("request_id", "grant", "engine")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRANT_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    grant: int
+    engine: str
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("request_id", "grant", "reason")
@@ -266,16 +296,18 @@ class Load(_message.Message):
     def __init__(self, queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., backlog_s: _Optional[float] = ..., draining: _Optional[bool] = ..., shares: _Optional[_Iterable[_Union[EngineShare, _Mapping]]] = ..., step_s: _Optional[float] = ...) -> None: ...
 
 class WorkerOp(_message.Message):
-    __slots__ = ("grant", "stop", "refusal", "load")
+    __slots__ = ("grant", "stop", "refusal", "load", "proceed")
     GRANT_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
+    PROCEED_FIELD_NUMBER: _ClassVar[int]
     grant: Grant
     stop: Stop
     refusal: Refusal
     load: Load
-    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ...) -> None: ...
+    proceed: Proceed
+    def __init__(self, grant: _Optional[_Union[Grant, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., load: _Optional[_Union[Load, _Mapping]] = ..., proceed: _Optional[_Union[Proceed, _Mapping]] = ...) -> None: ...
 
 class WorkerFrame(_message.Message):
     __slots__ = ("hello", "ops")

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineInfo(_message.Message):
-    __slots__ = ("engine", "up", "dialect", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch", "suspected")
+    __slots__ = ("engine", "up", "dialect", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch", "suspected", "kv", "role")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,8 @@ class EngineInfo(_message.Message):
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SUSPECTED_FIELD_NUMBER: _ClassVar[int]
+    KV_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     dialect: str
@@ -37,7 +39,9 @@ class EngineInfo(_message.Message):
     adapters: _containers.RepeatedScalarFieldContainer[str]
     epoch: int
     suspected: bool
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., dialect: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., suspected: _Optional[bool] = ...) -> None: ...
+    kv: str
+    role: str
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., dialect: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., suspected: _Optional[bool] = ..., kv: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining", "observes", "observed_grants", "observed_wait_s", "layout")

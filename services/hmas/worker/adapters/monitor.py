@@ -52,6 +52,8 @@ class EngineFacts:
     max_model_len: int | None = None
     kv_capacity_tokens: int | None = None
     epoch: int = 0
+    kv_transfer: str = ""
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,8 @@ class EngineMonitor:
             paths=await self._paths(),
             adapters=_adapters(cards),
             epoch=facts.epoch,
+            kv=facts.kv_transfer,
+            role=facts.role,
         )
 
     def _check_model(self, cards: list[dict[str, Any]]) -> None:

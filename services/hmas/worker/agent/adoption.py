@@ -58,4 +58,12 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     reserved = state.gate.reserved(entry)
     entry.admit(state.gate.upper(entry), reserved, state.gate.need(engine, entry, reserved))
     entry.run_on(engine.info)
-    engine.adopt(state.now_s, entry, state.prefill_s(entry, engine), message.first_token_s)
+    prefill = state.fleet.get(message.prefill) if message.first_token_s is None else None
+    if prefill is None:
+        engine.adopt(state.now_s, entry, state.prefill_s(entry, engine), message.first_token_s)
+        return
+    engine.adopt(state.now_s, entry, None, None)
+    blocks = state.gate.need(prefill, entry, 1.0)
+    state.split_books.begin(state.now_s, entry, prefill, blocks, state.prefill_s(entry, prefill))
+    if message.prefilled:
+        state.split_books.computed(state.now_s, entry)

@@ -11,6 +11,7 @@ from hmas.contracts.execution import (
     Ended,
     FirstToken,
     GatewayMessage,
+    Prefilled,
     Progress,
     Started,
     Submit,
@@ -130,6 +131,8 @@ class WorkerAgent:
                 intake.on_annotate(state, gateway, message)
             case Started():
                 engine_events.on_started(state, gateway, message)
+            case Prefilled():
+                return engine_events.on_prefilled(state, gateway, message)
             case FirstToken():
                 return engine_events.on_first_token(state, gateway, message)
             case Progress():

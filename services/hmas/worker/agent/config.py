@@ -166,6 +166,29 @@ class TagWaitConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitConfig:
+    """When one engine computes a prompt and another one answers. `rule`: auto, by what is expected to be late; always,
+    on the engines of each role; beyond, the same for prompts of which more than `beyond_tokens` are in no cache; never.
+
+    - `error` is the share of a predicted time by which it may be off. Pairs by which as many requests are late, in
+      steps of `grain`, are about equal. A prompt that makes more than `harmless` late waits, as long as its first token
+      has `spare_s` left.
+    - A request costs `hop_s` more if it is split. Until it is learnt, with the weight `smoothing` of each observation,
+      reading the KV of a token is taken to cost `token_s`.
+    """
+
+    rule: str = "auto"
+    beyond_tokens: int = 0
+    error: float = 0.3
+    grain: float = 0.05
+    harmless: float = 0.02
+    spare_s: float = 0.5
+    hop_s: float = 0.005
+    token_s: float = 2e-5
+    smoothing: float = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerConfig:
     """Identity, bounds and static limits of one worker."""
 
@@ -215,3 +238,4 @@ class WorkerConfig:
     engine: EngineStateConfig = field(default_factory=EngineStateConfig)
     gateways: GatewayLinkConfig = field(default_factory=GatewayLinkConfig)
     refusal: RefusalConfig = field(default_factory=RefusalConfig)
+    split: SplitConfig = field(default_factory=SplitConfig)

@@ -77,7 +77,7 @@ def conclude(state: WorkerState, entry: QueueEntry, outcome: Outcome) -> None:
 def back_to_the_queue(state: WorkerState, entry: QueueEntry) -> None:
     """Takes a request off its engine and back to its place in the queue."""
     _release(state, entry)
-    entry.engine = ""
+    entry.engine = entry.prefill_on = ""
     entry.granted_s = entry.first_token_s = entry.orphaned_s = None
     entry.stopped = entry.withdrawn = False
     entry.output_tokens = 0
@@ -90,6 +90,8 @@ def _release(state: WorkerState, entry: QueueEntry) -> None:
     state.length_bias.forget(entry)
     engine = state.fleet[entry.engine]
     engine.release(state.now_s, entry)
+    if entry.prefill_on:
+        state.split_books.end(state.now_s, entry)
     gateway = state.gateways.get(entry.gateway)
     if gateway is not None:
         gateway.answered(entry.request.id)
@@ -98,9 +100,10 @@ def _release(state: WorkerState, entry: QueueEntry) -> None:
 
 
 def _latencies(now_s: float, entry: QueueEntry) -> tuple[float, float]:
-    """Returns the seconds from grant to first token, and per token after the first; each is 0 if unknown."""
+    """Returns the seconds from grant to first token, and per token after the first; each is 0 if unknown. Of a split
+    request the first says nothing about one engine."""
     if entry.first_token_s is None or entry.granted_s is None:
         return 0.0, 0.0
     further = entry.output_tokens - 1
     tpot_s = (now_s - entry.first_token_s) / further if further > 0 else 0.0
-    return entry.first_token_s - entry.granted_s, tpot_s
+    return 0.0 if entry.prefill_on else entry.first_token_s - entry.granted_s, tpot_s

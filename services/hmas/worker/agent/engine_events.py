@@ -3,7 +3,7 @@ their load and of coming up and going down."""
 
 from dataclasses import replace
 
-from hmas.contracts.execution import Declined, Ended, FirstToken, Progress, Started, Stop
+from hmas.contracts.execution import Declined, Ended, FirstToken, Prefilled, Proceed, Progress, Started, Stop
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import EngineInfo
 from hmas.contracts.worker import (
@@ -43,6 +43,21 @@ def on_started(state: WorkerState, gateway: Gateway, message: Started) -> None:
         gateway.answered(message.request_id)
 
 
+def on_prefilled(state: WorkerState, gateway: Gateway, message: Prefilled) -> list[WorkerEffect]:
+    """Lets a split request whose prompt is computed go on to the engine that answers it."""
+    entry = _running(state, gateway, message.request_id, message.grant)
+    if entry is None or not entry.prefill_on:
+        return []
+    gateway.answered(entry.request.id)
+    gateway.reached(state.now_s, entry.prefill_on)
+    lender, effects = state.fleet.get(entry.prefill_on), list[WorkerEffect]()
+    if state.split_books.computed(state.now_s, entry) and lender is not None:
+        effects += _trust(state, lender)
+        if message.cached_tokens is not None:
+            lender.prefix.learn(entry.expected_cached, message.cached_tokens)
+    return [*effects, ToGateway(gateway.name, Proceed(entry.request.id, entry.grant, entry.engine))]
+
+
 def on_first_token(state: WorkerState, gateway: Gateway, message: FirstToken) -> list[WorkerEffect]:
     entry = _running(state, gateway, message.request_id, message.grant)
     if entry is None or entry.first_token_s is not None or entry.granted_s is None:
@@ -53,7 +68,10 @@ def on_first_token(state: WorkerState, gateway: Gateway, message: FirstToken) ->
     state.meter.add(entry.prefill_s + entry.tpot_s)
     prefill_s = state.now_s - entry.granted_s
     state.reports.first_token(state.now_s, entry, prefill_s)
-    state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s - entry.engine_wait_s(prefill_s))
+    if entry.prefill_on:
+        state.split_books.answered(state.now_s, entry)
+    else:
+        state.prior.learn_prefill(entry.request.prompt_tokens, prefill_s - entry.engine_wait_s(prefill_s))
     return _trust(state, state.fleet[entry.engine])
 
 
@@ -122,8 +140,10 @@ def on_ended(state: WorkerState, gateway: Gateway, message: Ended) -> list[Worke
     if entry is None:
         return []
     engine, effects = state.fleet[entry.engine], list[WorkerEffect]()
+    if message.at_prefill:
+        engine = state.fleet.get(entry.prefill_on, engine)
     if message.outcome is not Outcome.FINISHED and message.retryable and not entry.withdrawn:
-        effects += _failed(state, gateway, entry, message)
+        effects += _failed(state, gateway, entry, message, engine)
     else:
         if message.outcome is Outcome.FINISHED:
             gateway.reached(state.now_s, entry.engine)
@@ -132,7 +152,7 @@ def on_ended(state: WorkerState, gateway: Gateway, message: Ended) -> list[Worke
         else:
             if message.unreached:
                 gateway.block(state.now_s, engine.name)
-            engine.produced(entry, message.output_tokens)
+            state.fleet[entry.engine].produced(entry, message.output_tokens)
             ends.conclude(state, entry, message.outcome)
         effects += succeed(state, entry)
     if message.stalled:
@@ -145,7 +165,7 @@ def _finished(state: WorkerState, entry: QueueEntry, message: Ended) -> None:
         state.meter.add(entry.prefill_s)
     _produce(state, entry, max(message.output_tokens, entry.output_tokens))
     engine, chain = state.fleet[entry.engine], entry.request.prefix
-    if message.cached_tokens is not None:
+    if message.cached_tokens is not None and not entry.prefill_on:
         engine.prefix.learn(entry.expected_cached, message.cached_tokens)
     if message.prompt_tokens is not None and chain.nodes:
         engine.prefix.ended(chain, message.prompt_tokens, message.output_tokens, engine.prefix_tokens)
@@ -161,10 +181,11 @@ def _finished(state: WorkerState, entry: QueueEntry, message: Ended) -> None:
         state.prior.learn_decode((state.now_s - entry.first_token_s) / (entry.output_tokens - 1))
 
 
-def _failed(state: WorkerState, gateway: Gateway, entry: QueueEntry, message: Ended) -> list[WorkerEffect]:
-    """Queues a request again that its engine lost, had no room for, or that the gateway could not bring there; refuses
+def _failed(
+    state: WorkerState, gateway: Gateway, entry: QueueEntry, message: Ended, engine: EngineState
+) -> list[WorkerEffect]:
+    """Queues a request again that `engine` lost, had no room for, or that the gateway could not bring there; refuses
     it if no other engine can serve it."""
-    engine = state.fleet[entry.engine]
     if message.unreached:
         gateway.block(state.now_s, engine.name)
     elif message.busy:
@@ -172,7 +193,7 @@ def _failed(state: WorkerState, gateway: Gateway, entry: QueueEntry, message: En
     patient = (message.unreached or message.busy) and _patient(state, entry)
     if entry.stopped or state.draining or patient:
         ends.back_to_the_queue(state, entry)
-    elif _another(state, entry):
+    elif _another(state, entry, engine):
         entry.tried = (*entry.tried, engine.start_id)
         ends.back_to_the_queue(state, entry)
     else:
@@ -189,10 +210,10 @@ def _patient(state: WorkerState, entry: QueueEntry) -> bool:
     return state.now_s - entry.busy_since_s < state.config.no_engine_patience_s
 
 
-def _another(state: WorkerState, entry: QueueEntry) -> bool:
-    """Returns whether some engine that is up and not suspected could take the request and has not failed with it, now
-    or before."""
-    lost = (*entry.tried, state.fleet[entry.engine].start_id)
+def _another(state: WorkerState, entry: QueueEntry, failed: EngineState) -> bool:
+    """Returns whether some engine that is up and not suspected could take the request and has not failed with it, as
+    `failed` has now, or others before."""
+    lost = (*entry.tried, failed.start_id)
     hopeful = (e for e in state.up if e.start_id not in lost and not e.life.suspected)
     return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
 
@@ -306,7 +327,9 @@ def unknown_engine(engine: str) -> EngineInfo:
 
 def stop(state: WorkerState, entry: QueueEntry, reason: str) -> list[WorkerEffect]:
     """Asks the gateway to give a granted request back; its slot stays taken until the gateway has answered. Nothing is
-    asked of one that the gateway placed by itself."""
+    asked of one that the gateway placed by itself. What stands for a request where its prompt is computed is asked
+    back as the request itself."""
+    entry = state.queue.get(entry.request.id) or entry
     if entry.stopped or not entry.grant or entry.gateway not in state.gateways:
         return []
     entry.stopped = True

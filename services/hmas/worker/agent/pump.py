@@ -8,10 +8,12 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import ToGateway, WorkerEffect
 from hmas.laws.layout import bounds_ms, pace_class
 from hmas.worker.agent import ends
+from hmas.worker.agent.eligible import may_take
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.refusal import refuse_hopeless
+from hmas.worker.agent.split.pair_choice import EnginePair, choose_pair
 from hmas.worker.agent.state import WorkerState
 
 SUSPECTED_S = 1e9  # more than any request costs
@@ -55,13 +57,12 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
             continue
         gateway = state.gateways[entry.gateway]
         willing = state.grantable(gateway)
-        engine = choose(state, gateway, entry, _in_pace(state, lane, entry, roomy), fenced) if willing else None
-        if engine is None and willing and len(state.lanes) > 1:
-            engine = choose(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
-        if engine is not None:
-            effects.append(grant(state, engine, lane))
-            if not engine.open and engine in roomy:
-                roomy.remove(engine)
+        pair = _find(state, gateway, entry, _in_pace(state, lane, entry, roomy), fenced) if willing else None
+        if pair is None and willing and len(state.lanes) > 1:
+            pair = _find(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
+        if pair is not None:
+            effects.append(grant(state, pair, lane))
+            roomy = [engine for engine in roomy if engine.open]
         elif willing and any(_could_bring(state, gateway, e, entry) for e in state.up):
             break
         elif any(_could_take(state, e, entry) for e in state.up):
@@ -70,6 +71,15 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
         else:
             effects.append(end_unservable(state, entry))
     return effects, parked
+
+
+def _find(
+    state: WorkerState, gateway: Gateway, entry: QueueEntry, roomy: list[EngineState], fenced: bool
+) -> EnginePair | None:
+    if state.splits:
+        return choose_pair(state, gateway, entry, roomy, fenced)
+    engine = choose(state, gateway, entry, roomy, fenced)
+    return None if engine is None else EnginePair(engine)
 
 
 def _in_pace(state: WorkerState, lane: int, entry: QueueEntry, roomy: list[EngineState]) -> list[EngineState]:
@@ -139,26 +149,17 @@ def choose(
     gate, differs = state.gate, entry.differs
     fixed_s = state.config.prefill_window_s
     reserved = gate.reserved(entry)
-    uncounted_s = state.config.gateways.uncounted_s
-    prompt_tokens = entry.request.prompt_tokens
     prefill_s = state.prefill_s(entry, roomy[0]) if roomy else 0.0
     held = _held(entry, roomy)
     best: EngineState | None = None
     best_load, best_blocks = inf, 0
     for engine in roomy:
-        if entry.tried and engine.start_id in entry.tried:
-            continue
-        if not gate.could_ever(engine, prompt_tokens) or not engine.step_room.has_time_for(entry):
-            continue
-        if state.now_s < engine.life.held_until_s or not engine.ready(state.now_s, uncounted_s):
-            continue
-        in_flight = engine.counts.in_flight
-        if in_flight and engine.regulator.saturated < 0:
-            continue  # held back by the inner loop, which never idles an engine
-        if gateway.blocked(state.now_s, engine.name):
+        if not may_take(state, gateway, entry, engine) or not engine.step_room.has_time_for(entry):
             continue
         suspected = engine.life.suspected
-        load = in_flight / engine.cap + suspected  # a suspected engine comes last: the load of others is below 1
+        load = (
+            engine.counts.in_flight / engine.cap + suspected
+        )  # a suspected engine comes last: the load of others is below 1
         if held:
             load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * suspected
         if load >= best_load:
@@ -197,9 +198,9 @@ def _seconds(engine: EngineState, entry: QueueEntry, held: float, load: float) -
     return waits_s + cost.ttft_s * left + load * cost.tpot_s * entry.predicted_tokens
 
 
-def grant(state: WorkerState, engine: EngineState, lane: int) -> ToGateway:
-    """Takes the head out of a lane and grants it on `engine`."""
-    queue = state.queue
+def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
+    """Takes the head out of a lane and grants it on `pair`."""
+    queue, engine, prefill = state.queue, pair.engine, pair.prefill or pair.engine
     entry = queue.take(lane)
     state.grants += 1
     entry.grant = state.grants
@@ -209,11 +210,15 @@ def grant(state: WorkerState, engine: EngineState, lane: int) -> ToGateway:
     if entry.claimed is not None:
         state.length_bias.began(entry)
     entry.run_on(engine.info)
-    engine.occupy(state.now_s, entry, state.prefill_s(entry, engine))
-    if entry.request.prefix.nodes:
-        growth = sum([each.written_tokens for each in engine.running.values()])
-        entry.expected_cached = engine.prefix.expect(entry.request.prefix, engine.prefix_tokens, growth)
-        engine.prefix.hold(entry.request.prefix, engine.prefix_tokens)
+    chain, prefill_s = entry.request.prefix, state.prefill_s(entry, prefill)
+    engine.occupy(state.now_s, entry, prefill_s if pair.prefill is None else None)
+    if chain.nodes:
+        growth = sum([each.written_tokens for each in prefill.running.values()])
+        entry.expected_cached = prefill.prefix.expect(chain, prefill.prefix_tokens, growth)
+        prefill.prefix.hold(chain, prefill.prefix_tokens)
+    if pair.prefill is not None:
+        engine.prefix.hold(chain, engine.prefix_tokens)
+        state.split_books.begin(state.now_s, entry, prefill, pair.prompt_blocks, prefill_s)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
     state.reports.granted(state.now_s, entry)
     timeline = Timeline(
@@ -225,7 +230,7 @@ def grant(state: WorkerState, engine: EngineState, lane: int) -> ToGateway:
         switches=queue.switches - entry.switches_before,
         upper_output_tokens=entry.upper_output_tokens,
         relegated=entry.relegated,
-        promised_tokens=entry.expected_cached.tokens if engine.prefix.trust >= TRUSTED else 0,
+        promised_tokens=entry.expected_cached.tokens if prefill.prefix.trust >= TRUSTED else 0,
         pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.needed_tpot_s)),
     )
     message = Grant(
@@ -236,6 +241,7 @@ def grant(state: WorkerState, engine: EngineState, lane: int) -> ToGateway:
         urgency=entry.urgency,
         pace_s=entry.pace_s,
         timeline=timeline,
+        prefill=entry.prefill_on,
     )
     return ToGateway(entry.gateway, message)
 

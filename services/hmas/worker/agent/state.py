@@ -27,6 +27,7 @@ from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 from hmas.worker.agent.reports import TelemetryReports
+from hmas.worker.agent.split.split_books import SplitBooks, able
 
 
 class WorkerState:
@@ -45,6 +46,8 @@ class WorkerState:
         self.untagged: dict[str, QueueEntry] = {}  # parked until their tags come or are overdue
         self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that are up, by the lane that they serve
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth, fenced=config.fenced)
+        self.split_books = SplitBooks(config.split)
+        self.splits = False  # whether two of the engines that are up can answer a request together
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications(config.applications)
@@ -162,6 +165,7 @@ class WorkerState:
             self.engineless_since_s = None
         elif self.engineless_since_s is None:
             self.engineless_since_s = self.now_s
+        self.splits = self.config.split.rule != "never" and able(self.up)
         self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.up]))
         self.arrange()
 
@@ -200,7 +204,7 @@ class WorkerState:
     @property
     def running(self) -> int:
         """How many requests the engines run, those included that were adopted on one that has not come up here."""
-        return sum(len(engine.running) for engine in self.fleet.values())
+        return sum(len(engine.running) for engine in self.fleet.values()) - self.split_books.legs
 
     def queue_wait_s(self) -> float:
         """Returns the seconds until the requests that are queued now are served."""

@@ -36,6 +36,8 @@ def on_grant(state: GatewayState, worker: str, grant: Grant) -> list[GatewayEffe
 def _start(state: GatewayState, entry: LedgerEntry, worker: str, grant: Grant) -> list[GatewayEffect]:
     state.ledger.run(entry, state.now_s, state.next_run(), grant.engine, grant.grant)
     state.stalls.started(state.now_s, entry)
+    if grant.prefill:
+        state.legs.begin(state.now_s, entry, grant.prefill)
     state.router.granted(worker, entry.request)
     entry.relegated = grant.timeline.relegated
     start = StartRun(request_id=grant.request_id, run=entry.run, worker=worker, engine=grant.engine, grant=grant)

@@ -34,7 +34,7 @@ def _connect(state: GatewayState, worker: str) -> list[GatewayEffect]:
     for entry in state.ledger.queued_at(worker):
         effects += submission(entry, again=True)
     for entry in state.ledger.running_at(worker):
-        effects.append(ToWorker(worker, adoption(entry)))
+        effects.append(ToWorker(worker, adoption(state, entry)))
     return [*effects, ToWorker(worker, Synced()), *release_held(state)]
 
 

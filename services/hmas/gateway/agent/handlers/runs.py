@@ -26,6 +26,9 @@ def on_first_relayed(state: GatewayState, event: FirstTokenRelayed) -> list[Gate
     entry = state.ledger.get(event.request_id)
     if entry is None or entry.state is not RequestState.RUNNING or entry.run != event.run or not entry.request.stream:
         return []
+    leg = state.legs.of(entry)
+    if leg is not None:
+        state.legs.answered(state.now_s, leg)
     state.ledger.stream(entry, state.now_s)
     state.stalls.first_token(state.now_s, entry)
     state.tenants.started(entry.request.tenant)
@@ -79,6 +82,7 @@ def on_run_ended(state: GatewayState, event: RunEnded) -> list[GatewayEffect]:
         retryable=retryable,
         busy=event.busy,
         unreached=event.unreached,
+        at_prefill=event.at_prefill,
     )
     if event.outcome is Outcome.FINISHED:
         state.stalls.finished(state.now_s, entry, output_tokens, event.cached_tokens)

@@ -78,11 +78,12 @@ def run_at(state: GatewayState, entry: LedgerEntry, ref: EngineRef) -> list[Gate
     run, (worker, engine) = entry.run, ref
     observed = state.config.observe
     start = StartRun(request_id=entry.request.id, run=run, worker=worker, engine=engine, grant=None, observed=observed)
-    return [start, *state.tell(worker, adoption(entry))] if observed else [start]
+    return [start, *state.tell(worker, adoption(state, entry))] if observed else [start]
 
 
-def adoption(entry: LedgerEntry) -> Adopt:
+def adoption(state: GatewayState, entry: LedgerEntry) -> Adopt:
     """Returns what tells a worker of a request that runs on an engine of its."""
+    leg = state.legs.of(entry)
     return Adopt(
         request=entry.request,
         attempt=entry.attempt,
@@ -92,6 +93,8 @@ def adoption(entry: LedgerEntry) -> Adopt:
         output_tokens=entry.output_tokens,
         granted_s=entry.granted_s,
         first_token_s=entry.first_token_s,
+        prefill="" if leg is None else leg.prefill,
+        prefilled=leg is not None and leg.computed,
     )
 
 

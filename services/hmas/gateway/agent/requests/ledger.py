@@ -157,6 +157,12 @@ class Ledger:
         entry.attempt += 1
         entry.grant = 0
 
+    def change_engine(self, entry: LedgerEntry, engine: str) -> None:
+        """Records that a request which runs goes on at another engine of its worker."""
+        _drop(self._running, entry.ref, entry.request.id)
+        entry.engine = engine
+        self._running.setdefault(entry.ref, {})[entry.request.id] = entry
+
     def stream(self, entry: LedgerEntry, now_s: float) -> None:
         """Records that the first token was relayed at `now_s`; the request's body is not kept any longer."""
         entry.enter(RequestState.COMMITTED)

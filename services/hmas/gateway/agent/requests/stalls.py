@@ -141,6 +141,10 @@ class StallWatch:
             if name == worker and engine not in keep:
                 seen.still_since_s = None
 
+    def is_still(self, ref: EngineRef) -> bool:
+        """Returns whether the worker sees the engine's counters stand still."""
+        return self._engine(ref).still_since_s is not None
+
     # --- time ---
 
     def tick(self, now_s: float) -> list[Stall]:

@@ -13,12 +13,13 @@ class EngineBooks:
     """The requests that the worker has granted on an engine, or that gateways say run there.
 
     `blocks` is the sum of the KV blocks that each of them holds at its end, `contexts` that of the tokens of context
-    that each has in the middle of its answer. `block_size`: tokens in a KV block.
+    that each has in the middle of its answer. `kept_blocks` hold prompts that other engines are to read.
+    `block_size`: tokens in a KV block.
     """
 
     __slots__ = (
         "_busy_s", "_busy_since_s", "_config", "_peak", "_peak_left", "_peak_outgrown", "_peak_s", "block_size",
-        "blocks", "contexts", "decoding", "prefill", "running",
+        "blocks", "contexts", "decoding", "kept_blocks", "prefill", "running",
     )  # fmt: skip
 
     def __init__(self, config: EngineStateConfig, block_size: int) -> None:
@@ -27,7 +28,7 @@ class EngineBooks:
         self.running: dict[str, QueueEntry] = {}  # by request id
         self.decoding = 0  # how many of `running` have a first token
         self.prefill = PrefillBacklog(config.prefill)
-        self.blocks = 0
+        self.blocks = self.kept_blocks = 0
         self.contexts = 0.0
         self._peak = MemoryPeak(())  # of `running`, as forecast at `_peak_s`
         self._peak_s = -inf
@@ -36,15 +37,17 @@ class EngineBooks:
         self._busy_s = 0.0
         self._busy_since_s = 0.0
 
-    def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
-        """Takes in a granted request. `prefill_s`: predicted seconds that its prompt adds to the engine's steps."""
+    def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float | None) -> None:
+        """Takes in a granted request. `prefill_s`: predicted seconds that its prompt adds to the engine's steps; None:
+        another engine computes it."""
         if not self.running:
             self._busy_since_s = now_s
         self.running[entry.request.id] = entry
         self.blocks += entry.blocks
         self.count_context(entry)
         self._peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
-        self.prefill.add(now_s, entry, prefill_s)
+        if prefill_s is not None:
+            self.prefill.add(now_s, entry, prefill_s)
 
     def began(self, now_s: float, entry: QueueEntry) -> None:
         """Records that `entry` has its first token."""

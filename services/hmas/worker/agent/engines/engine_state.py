@@ -98,7 +98,7 @@ class EngineState:
             return False
         return sample.counted or now_s - self.life.up_s >= uncounted_s
 
-    def adopt(self, now_s: float, entry: QueueEntry, prefill_s: float, first_token_s: float | None) -> None:
+    def adopt(self, now_s: float, entry: QueueEntry, prefill_s: float | None, first_token_s: float | None) -> None:
         """Records a request that runs here already, as its gateway says."""
         self.occupy(now_s, entry, prefill_s)
         self.counts.adopt_one()
@@ -108,9 +108,9 @@ class EngineState:
             self.began(now_s, entry)
             entry.first_token_s = first_token_s
 
-    def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float) -> None:
+    def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float | None) -> None:
         """Records that `entry` was granted on this engine. `prefill_s`: predicted seconds that its prompt adds to
-        the engine's steps."""
+        the engine's steps; None: another engine computes it."""
         self.step_room.granted(entry)
         self.books.occupy(now_s, entry, prefill_s)
         self._changed()
@@ -141,6 +141,11 @@ class EngineState:
         self.books.reserve(entry, blocks)
         self._changed()
 
+    def keep(self, blocks: int) -> None:
+        """Counts so many more KV blocks for prompts that other engines are to read."""
+        self.books.kept_blocks += blocks
+        self._changed()
+
     @property
     def open(self) -> bool:
         """Whether some request may be granted here, by number and by the time of a step."""
@@ -153,7 +158,7 @@ class EngineState:
         books = self.books
         large = entry.relegated or blocks * len(books.running) > self._config.small * books.blocks
         most = self.budget_blocks if large else self.info.kv_capacity_tokens // self.block_size
-        return most - self.counts.foreign_blocks
+        return most - self.counts.foreign_blocks - books.kept_blocks
 
     def limit(self, n_run: int, b_token: int) -> None:
         self.n_run, self.b_token = n_run, b_token
@@ -216,7 +221,7 @@ class EngineState:
         block, held, lasting = self.block_size, books.blocks, True
         if held * self._config.plenty > self.budget_blocks > 0:
             held, lasting = min(held, books.peak_blocks(now_s)), False
-        held += self.counts.foreign_blocks
+        held += self.counts.foreign_blocks + books.kept_blocks
         room_s = room.room_s
         occupancy = EngineOccupancy(
             cap=self.cap,

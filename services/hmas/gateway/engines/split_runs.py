@@ -1,0 +1,99 @@
+"""The two legs of a split run: the prompt is computed by one engine, whose answer says where its KV is, and the other
+engine gets that with the same body, as vLLM's NIXL connector has it where the reader pulls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from hmas.gateway.engines.answer_checks import usage_of
+from hmas.gateway.engines.replies import refusal
+from hmas.gateway.engines.runs import MAX_ERROR_BYTES, GatewayRun
+
+# What makes any body one of a first leg, whatever the client asked for.
+FIRST_LEG = {
+    "max_tokens": 1,
+    "max_completion_tokens": 1,
+    "max_output_tokens": 1,
+    "min_tokens": 0,
+    "stream": False,
+    "stream_options": None,
+    "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
+}
+# Not every form knows each of these, and some refuse what they do not know.
+_OF_FORM = {
+    "/v1/chat/completions": ("max_tokens", "max_completion_tokens", "min_tokens", "stream", "stream_options"),
+    "/v1/completions": ("max_tokens", "min_tokens", "stream", "stream_options"),
+    "/v1/responses": ("max_output_tokens", "stream"),
+    "/v1/messages": ("max_tokens", "stream"),
+}
+MAX_BYTES = 2**20  # of a first leg's answer
+
+
+def first_leg_body(path: str, body: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Returns the body of a first leg: its fields come last, where they hold against the client's."""
+    names = (*_OF_FORM.get(path, ()), "kv_transfer_params")
+    return extended(body, {name: FIRST_LEG[name] for name in names})
+
+
+def extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Returns a body, whose second part ends a JSON object, with more fields at its end."""
+    start, rest = body
+    return start, rest.rstrip()[:-1] + b"," + orjson.dumps(fields)[1:]
+
+
+@dataclass(slots=True)
+class Handed:
+    """What the first leg's answer says: where the KV is, and how many tokens of the prompt its engine had cached."""
+
+    params: dict[str, Any]
+    cached_tokens: int | None
+
+
+class FirstLeg:
+    """Receives the answer of a first leg. `done` is called once it says where the KV is; otherwise `run` ends, which
+    may be tried elsewhere."""
+
+    def __init__(self, run: GatewayRun, done: Callable[[], None]) -> None:
+        self.handed: Handed | None = None
+        self._run, self._done = run, done
+        self._status, self._size = 0, 0
+        self._bodies: list[bytes] = []
+
+    def on_head(self, status: int) -> None:
+        self._status = status
+
+    def on_body(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._size <= (MAX_BYTES if self._status == 200 else MAX_ERROR_BYTES):
+            self._bodies.append(data)
+
+    def on_complete(self) -> None:
+        body = b"".join(self._bodies)
+        if self._status != 200:
+            self._run.end(refusal(self._status, body))
+            return
+        self.handed = _handed(body)
+        if self.handed is None:
+            self._run.fail("the engine that computed the prompt did not say where its KV is: kv_transfer_params")
+            return
+        self._run.http = None
+        self._done()
+
+    def on_failure(self, reason: str) -> None:
+        self._run.on_failure(reason)
+
+
+def _handed(body: bytes) -> Handed | None:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    params = document.get("kv_transfer_params") if isinstance(document, dict) else None
+    if not isinstance(params, dict) or not params:
+        return None
+    usage, cached = usage_of(document), params.get("remote_prefill_cached_tokens")
+    if usage is not None and usage.cached_tokens is not None:
+        cached = usage.cached_tokens
+    return Handed(params, cached if isinstance(cached, int) and 0 <= cached < 2**31 else None)

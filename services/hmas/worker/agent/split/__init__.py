@@ -1,0 +1,1 @@
+"""Requests that two engines answer: one computes the prompt, the other reads its KV and generates."""

@@ -1,0 +1,134 @@
+"""Split requests at the gateway: it carries each from the engine that computes the prompt to the one that answers."""
+
+from dataclasses import replace
+
+import pytest
+
+from hmas.contracts.execution import Adopt, Ended, EngineShare, FirstToken, Prefilled, Proceed
+from hmas.contracts.gateway import (
+    FirstTokenRelayed,
+    FromWorker,
+    GatewayEffect,
+    GoOn,
+    PromptComputed,
+    StartRun,
+    StopRun,
+    StreamChanged,
+    ToWorker,
+)
+from hmas.gateway.agent import GatewayConfig
+from hmas.gateway.agent.config import LegConfig
+from tests.gateway.gateway_script import Mesh, fails, grant, load
+
+LEGS = LegConfig()
+
+
+class Split(Mesh):
+    """A gateway with a request that worker w1 has granted on e1, with p computing its prompt."""
+
+    def __init__(self, config: GatewayConfig | None = None) -> None:
+        super().__init__("w1", config=config)
+        self.run = self.begin("r1", 1)
+
+    def begin(self, request_id: str, number: int) -> int:
+        self.receive(request_id)
+        start, _ = self.play(FromWorker("w1", replace(grant(request_id, number), prefill="p")))
+        assert isinstance(start, StartRun)
+        return start.run
+
+    def computed(self, wait_s: float = 0.1, cached: int | None = 5) -> list[GatewayEffect]:
+        self.now_s += wait_s
+        return self.play(PromptComputed("r1", self.run, cached))
+
+    def word(self, engine: str = "e1", number: int = 1) -> list[GatewayEffect]:
+        return self.play(FromWorker("w1", Proceed("r1", number, engine)))
+
+
+def ended(effects: list[GatewayEffect]) -> list[Ended]:
+    return [e.message for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Ended)]
+
+
+def test_a_prompt_that_is_computed_goes_on_where_the_worker_says() -> None:
+    mesh = Split()
+    assert mesh.computed() == [ToWorker("w1", Prefilled("r1", 1, 5))]
+    assert mesh.word("e2") == [GoOn("r1", mesh.run, "w1", "e2")]
+    assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == [ToWorker("w1", FirstToken("r1", 1))]
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_word_goes_for_one_grant_and_once(number: int) -> None:
+    mesh = Split()
+    assert mesh.word() == []  # the prompt is not computed
+    mesh.computed()
+    assert mesh.computed() == []
+    assert len(mesh.word(number=number)) == (number == 1)
+    assert mesh.word(number=2) == []
+    assert len(mesh.word()) == (number == 2)
+    assert mesh.word() == []
+
+
+def test_without_a_word_a_request_goes_on_as_it_was_granted() -> None:
+    mesh = Split()
+    mesh.computed()
+    assert mesh.tick(LEGS.word_s - 0.01) == []
+    assert mesh.tick(0.02) == [GoOn("r1", mesh.run, "w1", "e1")]
+    assert mesh.tick(0.3) == []
+    assert mesh.word() == []
+
+
+def test_without_its_worker_a_request_goes_on_at_once() -> None:
+    mesh = Split()
+    mesh.play(StreamChanged("w1", False))
+    assert mesh.computed() == [GoOn("r1", mesh.run, "w1", "e1")]
+
+
+def test_a_prompt_that_takes_far_longer_than_others_is_given_up_at_its_engine() -> None:
+    """Others took a tenth of a second, so that two seconds are allowed."""
+    mesh = Split()
+    mesh.computed()
+    mesh.word()
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    second = mesh.begin("r2", 2)
+    assert mesh.tick(LEGS.least_s - 0.1) == []
+    stop, told = mesh.tick(0.2)
+    assert isinstance(stop, StopRun)
+    assert (stop.request_id, stop.run) == ("r2", second)
+    assert [(each.at_prefill, each.stalled, each.retryable) for each in ended([told])] == [(True, True, True)]
+
+
+def test_a_prompt_whose_time_is_not_known_has_longer() -> None:
+    mesh = Split()
+    assert mesh.tick(LEGS.unknown_s - 0.1) == []
+    assert len(mesh.tick(0.2)) == 2
+
+
+@pytest.mark.parametrize(("still", "at_prefill"), [(True, False), (False, True), (None, True)])
+def test_a_hand_over_that_hangs_is_the_fault_of_the_one_that_stands_still(still: bool | None, at_prefill: bool) -> None:
+    mesh = Split()
+    mesh.computed()
+    mesh.word()
+    mesh.play(FromWorker("w1", load(EngineShare("e1", 8, None if still is None else not still))))
+    mesh.now_s += LEGS.unknown_s + 0.1
+    assert [each.at_prefill for each in ended(mesh.tick())] == [at_prefill]
+
+
+def test_a_word_for_a_run_before_changes_nothing() -> None:
+    """The first run failed; the request was granted anew, whole."""
+    mesh = Split()
+    mesh.computed()
+    mesh.play(fails(run=mesh.run, at_prefill=True))
+    mesh.play(FromWorker("w1", grant("r1", 2)))
+    assert mesh.word() == []
+    assert mesh.word(number=2) == []
+    assert mesh.tick(0.3) == []
+
+
+@pytest.mark.parametrize("prefilled", [False, True])
+def test_a_worker_that_comes_back_hears_how_far_it_has_got(prefilled: bool) -> None:
+    mesh = Split()
+    if prefilled:
+        mesh.computed()
+    mesh.play(StreamChanged("w1", False))
+    effects = mesh.play(StreamChanged("w1", True))
+    [adopt] = [e.message for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Adopt)]
+    assert (adopt.engine, adopt.prefill, adopt.prefilled) == ("e1", "p", prefilled)

@@ -1,0 +1,184 @@
+"""A worker splits requests between two engines: which pair it takes, its books of both, and what may go wrong."""
+
+from typing import Any
+
+import pytest
+
+from hmas.contracts.execution import Adopt, Ended, Prefilled, Proceed
+from hmas.contracts.outcome import Outcome
+from hmas.contracts.request import Slo
+from hmas.contracts.worker import EngineWentDown, ToGateway, WorkerEffect
+from hmas.worker.agent.agent import WorkerConfig
+from hmas.worker.agent.config import SplitConfig
+from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, request, sampled, stopped
+
+P, D = "p", "d"
+
+
+def config(rule: str = "always", **changes: Any) -> WorkerConfig:
+    split = SplitConfig(rule=rule, **changes)
+    return WorkerConfig(worker="w1", incarnation="i1", address="host:1", pool="m", static_n_run=8, split=split)
+
+
+def two(rule: str = "always", **changes: Any) -> Scripted:
+    engines = (engine(P, kv="nixl-pull", role="prefill"), engine(D, kv="nixl-pull", role="decode"))
+    return Scripted(config(rule, **changes), *engines)
+
+
+def pairs(effects: list[WorkerEffect]) -> list[tuple[str, str]]:
+    return [(grant.prefill, grant.engine) for grant in granted(effects)]
+
+
+def proceeds(effects: list[WorkerEffect]) -> list[Proceed]:
+    return [e.message for e in effects if isinstance(e, ToGateway) and isinstance(e.message, Proceed)]
+
+
+def prefilled(agent: Scripted, now_s: float, name: str = "r1", cached: int | None = 0) -> list[WorkerEffect]:
+    return agent.say(now_s, Prefilled(name, agent.grants[name].grant, cached))
+
+
+def booked(agent: Scripted, name: str) -> tuple[int, int]:
+    """The requests and the KV blocks in the books of an engine, those included that prompts keep."""
+    books = agent.state.fleet[name].books
+    return len(books.running), books.blocks + books.kept_blocks
+
+
+def test_the_books_of_both_engines_from_the_grant_to_the_first_token() -> None:
+    agent = two()
+    assert pairs(agent.submit(0.0, request(prompt_tokens=100))) == [(P, D)]
+    answer_blocks = booked(agent, D)[1]
+    assert (booked(agent, P), booked(agent, D)[0]) == ((1, 7), 1)  # 100 tokens and the first one, in blocks of 16
+    assert agent.state.running == 1
+    assert proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D)]
+    assert (booked(agent, P), booked(agent, D)) == ((0, 7), (1, answer_blocks))
+    agent.first_token(0.3, "r1")
+    assert (booked(agent, P), booked(agent, D)[0]) == ((0, 0), 1)
+    agent.finish(1.0, "r1", 20)
+    assert (booked(agent, P), booked(agent, D)) == ((0, 0), (0, 0))
+
+
+def test_a_prompt_that_is_computed_twice_goes_on_twice_and_is_booked_once() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    assert proceeds(prefilled(agent, 0.2)) == proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D)]
+    assert booked(agent, P) == (0, 7)
+
+
+@pytest.mark.parametrize("phase", ["computing", "computed", "read"])
+@pytest.mark.parametrize("outcome", [Outcome.FINISHED, Outcome.CANCELLED, Outcome.ENGINE_ERROR])
+def test_nothing_stays_in_the_books_whenever_it_ends(phase: str, outcome: Outcome) -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    if phase != "computing":
+        prefilled(agent, 0.2)
+    if phase == "read":
+        agent.first_token(0.3, "r1")
+    agent.say(0.4, Ended(request_id="r1", grant=1, outcome=outcome, output_tokens=1))
+    assert (booked(agent, P), booked(agent, D)) == ((0, 0), (0, 0))
+    assert agent.state.split_books.legs == 0
+
+
+def test_the_engine_that_lost_the_prompt_is_named_and_the_other_one_serves_the_request_whole() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    assert pairs(agent.fail(0.2, "r1", at_prefill=True)) == [("", D)]
+    assert agent.state.queue.get("r1").tried == (f"{P}#1",)  # type: ignore[union-attr]
+
+
+def test_the_engine_that_lost_the_answer_is_named_otherwise() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    prefilled(agent, 0.2)
+    assert pairs(agent.fail(0.3, "r1")) == [("", P)]
+    assert booked(agent, D) == (0, 0)
+
+
+def test_an_engine_that_goes_down_is_asked_for_the_prompts_that_it_computes() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    assert [each.request_id for each in stopped(agent.step(0.1, EngineWentDown(P, "gone")))] == ["r1"]
+    assert dispatched(agent.fail(0.2, "r1")) == [("r1", D)]
+
+
+@pytest.mark.parametrize(("prefilled_there", "blocks"), [(False, (1, 7)), (True, (0, 7))])
+def test_a_request_that_is_adopted_is_booked_on_both(prefilled_there: bool, blocks: tuple[int, int]) -> None:
+    agent = two()
+    adopt = Adopt(
+        request=request(), attempt=1, annotation=None, engine=D, grant=7, output_tokens=0, granted_s=0.0,
+        first_token_s=None, prefill=P, prefilled=prefilled_there,
+    )  # fmt: skip
+    agent.connect(1.0, "g1", adopt)
+    assert (booked(agent, P), booked(agent, D)[0]) == (blocks, 1)
+    assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D)]
+
+
+def test_roles_bind_where_the_rule_says_so() -> None:
+    short, long = request("short", prompt_tokens=100), request("long", prompt_tokens=400)
+    agent = two("beyond", beyond_tokens=200)
+    assert pairs(agent.submit(0.0, short, long)) == [("", D), (P, D)]
+    assert pairs(two("never").submit(0.0, short)) == [("", "p")]
+
+
+@pytest.mark.parametrize("kv", [("", ""), ("nixl-pull", ""), ("nixl-pull", "other")])
+def test_engines_that_cannot_hand_over_serve_requests_whole(kv: tuple[str, str]) -> None:
+    agent = Scripted(config(), engine(P, kv=kv[0], role="prefill"), engine(D, kv=kv[1], role="decode"))
+    assert [prefill for prefill, _ in pairs(agent.submit(0.0, request("r1"), request("r2")))] == ["", ""]
+
+
+def alike(*names: str) -> Scripted:
+    return Scripted(config("auto"), *(engine(name, kv="nixl-pull") for name in names))
+
+
+TIGHT = Slo(4.0, 0.025)  # of answers whose tokens take 0.02 s each
+
+
+def decoding(*names: str, slo: Slo = TIGHT) -> Scripted:
+    """Two engines, of which each in `names` has a request that has decoded for half a second and is to end in 0.8 s
+    with some 0.2 s to spare."""
+    agent = alike("e1", "e2")
+    tags = annotation(50.0, ttft_s=0.1, tpot_s=0.02, slo=slo)
+    adopted = [
+        Adopt(request=request(f"on-{name}", slo=slo), attempt=1, annotation=tags, engine=name, grant=number,
+              output_tokens=20, granted_s=0.0, first_token_s=0.1)
+        for number, name in enumerate(names, 1)
+    ]  # fmt: skip
+    agent.connect(0.5, "g1", *adopted)
+    agent.state.prefill_floor_s = agent.state.prior_floor_s = 0.0  # a step costs nothing without a prompt
+    for name in names:
+        agent.step(0.5, sampled(name, running=1, step_s=0.02))
+    return agent
+
+
+def ask(agent: Scripted, ttft_s: float, prompt_tokens: int = 4000) -> list[tuple[str, str]]:
+    """A request comes whose prompt takes half a second; returns the pair that it is granted on, if it is."""
+    slo = Slo(ttft_s, 0.1)
+    found = agent.submit(0.5, request("new", prompt_tokens=prompt_tokens, arrival_s=0.5, slo=slo))
+    return pairs(found)
+
+
+@pytest.mark.parametrize(("taken", "free"), [("e1", "e2"), ("e2", "e1")])
+def test_a_prompt_is_computed_where_nobody_is_late_by_it(taken: str, free: str) -> None:
+    [(prefill, answers)] = ask(decoding(taken), 8.0)
+    assert (prefill or answers) == free
+
+
+def test_a_prompt_waits_while_it_would_make_somebody_late_and_its_own_time_allows() -> None:
+    assert ask(decoding("e1", "e2"), 8.0) == []
+    assert len(ask(decoding("e1", "e2"), 0.9)) == 1
+
+
+def test_a_prompt_does_not_wait_for_those_who_have_time() -> None:
+    assert len(ask(decoding("e1", "e2", slo=Slo(4.0, 0.2)), 8.0)) == 1
+
+
+def test_prompts_and_answers_keep_apart_where_all_are_idle() -> None:
+    """Engines stand in a line by their names: prompts come to the first one, answers to the last one."""
+    assert ask(alike("e1", "e2", "e3"), 8.0) == [("e1", "e3")]
+
+
+def test_what_reading_takes_is_learnt_from_answers() -> None:
+    agent = two(smoothing=0.5)
+    agent.submit(0.0, request(prompt_tokens=100))
+    prefilled(agent, 0.2)
+    agent.first_token(0.2 + 0.02 + 1.0, "r1")  # a step of the prior's 20 ms, and a second
+    assert agent.state.split_books.token_s == pytest.approx(0.5 * 2e-5 + 0.5 * 1.0 / 100, rel=0.05)
