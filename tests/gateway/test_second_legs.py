@@ -52,6 +52,7 @@ def test_a_prompt_that_is_computed_goes_on_where_the_worker_says() -> None:
     mesh = Split()
     assert mesh.computed() == [ToWorker("w1", Prefilled("r1", 1, 5))]
     assert mesh.word("e2") == [GoOn("r1", mesh.run, "w1", "e2")]
+    assert [mesh.agent._state.ledger.running_on(("w1", name)) for name in ("e1", "e2")] == [0, 1]
     assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == [ToWorker("w1", FirstToken("r1", 1))]
 
 
@@ -99,6 +100,18 @@ def test_a_prompt_that_takes_far_longer_than_others_is_given_up_at_its_engine() 
 def test_a_prompt_whose_time_is_not_known_has_longer() -> None:
     mesh = Split()
     assert mesh.tick(LEGS.unknown_s - 0.1) == []
+    assert len(mesh.tick(0.2)) == 2
+
+
+def test_a_hand_over_is_given_up_by_what_others_took() -> None:
+    mesh = Split()
+    mesh.computed()
+    mesh.word()
+    mesh.now_s += 0.1
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    second = mesh.begin("r2", 2)
+    mesh.play(PromptComputed("r2", second), FromWorker("w1", Proceed("r2", 2, "e1")))
+    assert mesh.tick(LEGS.least_s - 0.1) == []
     assert len(mesh.tick(0.2)) == 2
 
 

@@ -10,7 +10,9 @@ from hmas.contracts.request import Slo
 from hmas.contracts.worker import EngineWentDown, ToGateway, WorkerEffect
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import SplitConfig
-from tests.worker.builders import Scripted, annotation, dispatched, engine, granted, request, sampled, stopped
+from hmas.worker.agent.split.rules import ANY, DECODER_ALONE, SPLIT
+from hmas.worker.agent.split.slack import Slack, harm, slacks
+from tests.worker.builders import Scripted, annotation, dispatched, engine, entry, granted, request, sampled, stopped
 
 P, D = "p", "d"
 
@@ -182,3 +184,46 @@ def test_what_reading_takes_is_learnt_from_answers() -> None:
     prefilled(agent, 0.2)
     agent.first_token(0.2 + 0.02 + 1.0, "r1")  # a step of the prior's 20 ms, and a second
     assert agent.state.split_books.token_s == pytest.approx(0.5 * 2e-5 + 0.5 * 1.0 / 100, rel=0.05)
+
+
+def test_whose_prompt_goes_elsewhere_has_nothing_to_lose_where_it_is_computed() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    assert slacks(agent.state.fleet[P], 0.0, 0.3) == []
+    assert len(slacks(agent.state.fleet[D], 0.0, 0.3)) == 1
+    assert (bool(agent.state.fleet[P].prefill), bool(agent.state.fleet[D].prefill)) == (True, False)
+
+
+def test_a_request_is_delayed_by_the_prompts_behind_its_own() -> None:
+    agent = Scripted(config(), engine("e1"))
+    agent.state.prefill_floor_s = agent.state.prior_floor_s = 0.0
+    agent.submit(0.0, request("first"), request("second"))
+    behind, before = slacks(agent.state.fleet["e1"], 0.0, 0.3)
+    assert behind.seconds - before.seconds == pytest.approx(agent.state.fleet["e1"].prefill.seconds / 2, rel=0.01)
+    assert behind.seconds > before.seconds
+
+
+def test_harm_is_what_comes_on_top() -> None:
+    late, spare = Slack(-5.0, 10.0, 1.0), Slack(0.5, 10.0, 0.1)
+    assert harm([late, spare]) == 0.0
+    assert harm([late], prompt_s=1.0) < 0.01  # it is late anyway
+    assert harm([spare], prompt_s=1.0) > 0.99
+    assert harm([spare], step_s=0.1) > 0.99  # each of ten tokens takes longer
+    assert harm([spare], prompt_s=0.1) < 0.01
+
+
+def test_what_roles_allow() -> None:
+    first, last, both = (engine("e", kv="nixl-pull", role=role) for role in ("prefill", "decode", ""))
+    every = [(a, b) for a in (first, last, both) for b in (first, last, both)]
+    allowed = {(a.role, b.role) for a, b in every if SPLIT.allows(a, b, whole=False)}
+    assert allowed == {("prefill", "decode"), ("prefill", ""), ("", "decode"), ("", "")}
+    assert [DECODER_ALONE.allows(each, each, whole=True) for each in (first, last, both)] == [False, True, True]
+    assert not ANY.allows(engine("a"), engine("b"), whole=False)  # neither hands KV over
+
+
+def test_prompts_that_others_are_to_read_take_memory() -> None:
+    agent = two()
+    fleet, waiting = agent.state.fleet[P], entry(1)
+    before = fleet.memory_for(waiting, 8)
+    fleet.keep(5)
+    assert fleet.memory_for(waiting, 8) == before - 5

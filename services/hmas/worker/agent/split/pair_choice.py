@@ -151,6 +151,4 @@ def _admits(state: WorkerState, engine: EngineState, entry: QueueEntry, own_s: f
     window_s = state.config.prefill_window_s
     if window_s is None:
         window_s = engine.window.seconds(state.now_s, engine.running.values())
-    if all(each.prefill_on == engine.name for each in engine.running.values()):
-        window_s = max(window_s, 0.5 * (entry.ttft_deadline_s - state.now_s))
     return engine.prefill.admits(own_s, window_s + state.lag_s)

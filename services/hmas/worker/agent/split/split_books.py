@@ -45,7 +45,7 @@ class SplitBooks:
         """Books the prompt of `entry`, which is granted on its answering engine, on `prefill`: `blocks` KV blocks, and
         predicted seconds of prefill."""
         leg = deepcopy(entry)
-        leg.engine = entry.prefill_on = prefill.name
+        leg.engine = leg.prefill_on = entry.prefill_on = prefill.name
         leg.run_on(prefill.info)
         leg.predicted_tokens = leg.predicted_p90 = 1.0
         leg.blocks, leg.context_tokens = blocks, 0.0
