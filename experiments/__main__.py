@@ -22,6 +22,7 @@ STUDIES = {
     "data-figures": "experiments.report.data_figures",
     "day": "experiments.report.day",
     "deception": "experiments.report.deception",
+    "disaggregation": "experiments.disaggregation",
     "evaluators": "experiments.report.evaluators",
     "fast": "experiments.fast",
     "fence": "experiments.fence",
