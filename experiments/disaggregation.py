@@ -1,5 +1,5 @@
-"""When two engines should answer a request: one for its prompt and one for its answer, always, by a threshold of tokens,
-or as fewest requests are expected to be late, beside requests that one engine serves."""
+"""When two engines should serve a request, one its prompt and one its answer: always, by a threshold of tokens, or so
+that the fewest requests are expected to be late, beside requests that one engine serves."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -166,9 +166,9 @@ class WorkerSettings(RuntimeSettings):
     split: str = Field(
         "auto",
         pattern=r"^(auto|always|never|beyond:[0-9]{1,9})$",
-        description="When one engine computes a prompt and another one answers, among those with `kv_transfer`: auto, "
-        "so that the fewest requests are expected to be late; never; always, on the engines of each `role`; or "
-        "beyond:TOKENS, the same for prompts of which more tokens are in no cache",
+        description="When an engine with `kv_transfer` computes a prompt for another one: auto, where fewer requests "
+        "are expected to be late; never; always, by each engine's `role`; beyond:TOKENS, the same for prompts of which "
+        "more tokens are in no cache",
     )
     no_engine_patience_s: float = Field(
         10.0, ge=0, description="Seconds that requests wait while no engine is up, or an engine answers that it is full"
