@@ -70,6 +70,18 @@ async def test_every_form_is_split(path: str, pair: Any, split_mesh: Any) -> Non
     assert "kv_transfer_params" not in answer.text
 
 
+async def test_why_names_both_engines_and_when_each_was_done(pair: Any, split_mesh: Any) -> None:
+    async with httpx.AsyncClient(base_url=split_mesh.url, timeout=60.0) as client:
+        answer = await client.post(
+            "/v1/chat/completions", json=CHAT | {"stream": True}, headers={"X-Request-Id": "two"}
+        )
+    assert answer.status_code == 200
+    found = json.loads(split_mesh.hmas("why", "two", "--json").stdout)
+    [run] = found["runs"]
+    assert [f"http://{run[name]}" for name in ("prefill_engine", "engine")] == list(pair[1:])
+    assert run["started_s"] < run["went_on_s"] < run["first_token_s"] == found["ttft_s"]
+
+
 async def test_a_client_cannot_say_where_kv_is(split_mesh: Any) -> None:
     """Otherwise it could read what another tenant's prompt left."""
     told = {"do_remote_prefill": True, "remote_host": "127.0.0.1", "remote_port": 9, "remote_request_id": "x"}

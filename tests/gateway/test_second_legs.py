@@ -115,9 +115,19 @@ def test_a_hand_over_is_given_up_by_what_others_took() -> None:
     assert len(mesh.tick(0.2)) == 2
 
 
-@pytest.mark.parametrize(("still", "at_prefill"), [(True, False), (False, True), (None, True)])
-def test_a_hand_over_that_hangs_is_the_fault_of_the_one_that_stands_still(still: bool | None, at_prefill: bool) -> None:
+@pytest.mark.parametrize(
+    ("still", "answers", "at_prefill"),
+    [(True, True, False), (True, False, True), (False, True, True), (None, True, True)],
+)
+def test_a_hand_over_that_hangs_is_the_fault_of_the_reader_if_its_answers_stand_still_too(
+    still: bool | None, answers: bool, at_prefill: bool
+) -> None:
     mesh = Split()
+    if answers:
+        mesh.receive("r2")
+        start, _ = mesh.play(FromWorker("w1", grant("r2", 2)))
+        assert isinstance(start, StartRun)
+        mesh.play(FirstTokenRelayed("r2", start.run))
     mesh.computed()
     mesh.word()
     mesh.play(FromWorker("w1", load(EngineShare("e1", 8, None if still is None else not still))))

@@ -4,7 +4,7 @@ from hmas.contracts.execution import Ended, Prefilled, Proceed
 from hmas.contracts.gateway import GatewayEffect, GoOn, PromptComputed, StopRun, ToWorker
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.handlers.runs import give_back
-from hmas.gateway.agent.requests.ledger import LedgerEntry
+from hmas.gateway.agent.requests.ledger import LedgerEntry, RequestState
 from hmas.gateway.agent.requests.legs import Leg
 from hmas.gateway.agent.state import GatewayState
 
@@ -40,13 +40,13 @@ def _go_on(state: GatewayState, entry: LedgerEntry, leg: Leg, engine: str) -> li
 
 def tend(state: GatewayState) -> list[GatewayEffect]:
     """Sends on what no word came for, and gives up what is stuck. The engine that computes the prompt is at fault,
-    unless the one that reads is seen to stand still."""
+    unless the one that reads is seen to stand still with answers that have begun."""
     effects: list[GatewayEffect] = []
     for leg in state.legs.undirected(state.now_s):
         effects += _go_on(state, leg.entry, leg, leg.entry.engine)
     for leg, bound_s in state.legs.stuck(state.now_s):
         entry = leg.entry
-        at_prefill = not (leg.proceeds and state.stalls.is_still(entry.ref))
+        at_prefill = not (leg.proceeds and state.stalls.is_still(entry.ref) and _answers(state, entry))
         name = leg.prefill if at_prefill else entry.engine
         doing = "hand the prompt over" if leg.proceeds else "compute the prompt"
         message = f"the engine {name} did not {doing} within {bound_s:.1f} s"
@@ -61,3 +61,9 @@ def tend(state: GatewayState) -> list[GatewayEffect]:
         )
         effects += [StopRun(entry.request.id, entry.run, message), *give_back(state, entry, ended)]
     return effects
+
+
+def _answers(state: GatewayState, reading: LedgerEntry) -> bool:
+    """Returns whether the engine that reads a prompt writes answers of this gateway, too."""
+    there = (each for each in state.ledger.running_at(reading.worker) if each.engine == reading.engine)
+    return any(each.state is RequestState.COMMITTED for each in there)
