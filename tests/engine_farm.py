@@ -41,6 +41,9 @@ class EngineFarm:
             port = 0
         return urls
 
+    def pid(self, url: str) -> int:
+        return self._processes[url].pid
+
     def name(self, *urls: str) -> None:
         """Writes the file as a whole, as a program that keeps it would do."""
         fresh = self.file.with_suffix(".new")

@@ -2,9 +2,13 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,10 +24,10 @@ CHAT = {"model": "emulated", "messages": [{"role": "user", "content": "tell " * 
 ROUNDS = 8
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EngineFarm, str, str]]:
+@contextmanager
+def two_engines(folder: Path) -> Iterator[tuple[EngineFarm, str, str]]:
     """Starts two engines that hand KV over, and names them in the farm's file: one for prompts, one for answers."""
-    with farm_in(tmp_path_factory.mktemp("pair")) as farm:
+    with farm_in(folder) as farm:
         first, second = farm.start(2, more=("--kv-transfer-config", CONFIG))
         roles = {first: "prefill", second: "decode"}
         named = [{"url": url, "kv_transfer": "nixl-pull", "role": role} for url, role in roles.items()]
@@ -31,11 +35,20 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EngineFarm,
         yield farm, first, second
 
 
+def started(folder: Path, farm: EngineFarm, start_mesh: Any) -> Any:
+    args = ("--engine", f"file+{farm.file}", "--model", "emulated", "--workers", "1")
+    return start_mesh(folder, *args, env={"HMAS_SPLIT": "always"})
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EngineFarm, str, str]]:
+    with two_engines(tmp_path_factory.mktemp("pair")) as found:
+        yield found
+
+
 @pytest.fixture(scope="module")
 def split_mesh(pair: Any, tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterator[Any]:
-    args = ("--engine", f"file+{pair[0].file}", "--model", "emulated", "--workers", "1")
-    env = {"HMAS_SPLIT": "always"}
-    with start_mesh(tmp_path_factory.mktemp("split") / "mesh", *args, env=env) as running:
+    with started(tmp_path_factory.mktemp("split") / "mesh", pair[0], start_mesh) as running:
         yield running
 
 
@@ -104,3 +117,24 @@ async def test_a_request_goes_on_whole_if_the_prompts_engine_hangs(pair: Any, sp
     assert answer.status_code == 200
     assert "[DONE]" in answer.text
     print(f"the first prompt that hung was given up, and served, within {time.monotonic() - started_s:.1f} s")
+
+
+@pytest.mark.long
+async def test_a_frozen_engine_holds_up_no_request_for_long(tmp_path: Path, start_mesh: Any) -> None:
+    """It is frozen while it computes prompts: they are given up there, and the other engine serves them whole."""
+    with two_engines(tmp_path) as (farm, first, _), started(tmp_path / "mesh", farm, start_mesh) as mesh:
+        async with httpx.AsyncClient(base_url=mesh.url, timeout=60.0) as client:
+            await client.post("/v1/chat/completions", json=CHAT)
+            before = metric(first, "vllm:generation_tokens_total")
+            os.kill(farm.pid(first), signal.SIGSTOP)
+            started_s = time.monotonic()
+            try:
+                posts = (client.post("/v1/chat/completions", json=CHAT | {"stream": True}) for _ in range(4))
+                answers = await asyncio.gather(*posts)
+                took_s = time.monotonic() - started_s
+            finally:
+                os.kill(farm.pid(first), signal.SIGCONT)
+    print(f"four prompts at a frozen engine were served within {took_s:.1f} s")
+    assert before > 0.0
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert all("[DONE]" in answer.text for answer in answers)
