@@ -83,6 +83,8 @@ class EngineRelay:
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
         if isinstance(run, ProxiedRun) and exchange.proxy is not None:
             exchange.call = None
+            if grant is not None and grant.prefill:  # a proxy sends one leg, which then computes the prompt
+                self._post(PromptComputed(request_id, effect.run))
             self._post(RunHandedOver(request_id, effect.run))
             exchange.proxy.carry_out(run, client, body, exchange.traceparent)
         elif leg is not None:
@@ -98,7 +100,7 @@ class EngineRelay:
     def go_on(self, effect: GoOn) -> None:
         """Sends a request whose prompt is computed to the engine that answers it."""
         present = self._runs.get(effect.request_id)
-        if present is None or present[0].number != effect.run:
+        if present is None or present[0].number != effect.run or present[0] not in self._legs:
             return
         run, exchange = present
         call, handed, trace = exchange.call, self._legs[run].handed, exchange.runs[-1]

@@ -157,9 +157,7 @@ def choose(
         if not may_take(state, gateway, entry, engine) or not engine.step_room.has_time_for(entry):
             continue
         suspected = engine.life.suspected
-        load = (
-            engine.counts.in_flight / engine.cap + suspected
-        )  # a suspected engine comes last: the load of others is below 1
+        load = engine.counts.in_flight / engine.cap + suspected  # one of these comes last: others have a load below 1
         if held:
             load = _seconds(engine, entry, held[engine.name], load) + SUSPECTED_S * suspected
         if load >= best_load:
