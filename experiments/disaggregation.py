@@ -46,10 +46,10 @@ class Traffic:
 
 
 TRAFFIC = (
-    Traffic(name="mix", profile=A100, rates=(5.0, 6.5, 8.0)),
+    Traffic(name="mix", profile=A100, rates=(8.0, 10.0, 12.0)),
     Traffic(name="chat", profile=A100, rates=(8.0, 10.0, 12.0), prompt=0.4, answer=1.67),
-    Traffic(name="code", profile=A100, rates=(4.0, 5.0, 6.0), prompt=2.0, answer=0.22),
-    Traffic(name="mix", profile=H100, rates=(30.0, 36.0, 42.0)),
+    Traffic(name="code", profile=A100, rates=(6.0, 9.0, 12.0), prompt=2.0, answer=0.22),
+    Traffic(name="mix", profile=H100, rates=(42.0, 52.0, 62.0)),
 )
 
 
@@ -118,7 +118,7 @@ def compute(cell: SplitCell) -> Figures:
 
 def cells(options: Options, found: Finished) -> Iterator[Sequence[SplitCell]]:
     for seed in _seeds(options):
-        for nth in reversed(range(3)):  # high loads first
+        for nth in (1, 2, 0):
             yield [
                 SplitCell(traffic=traffic, rate_rps=traffic.rates[nth], system=system, seed=seed)
                 for traffic in TRAFFIC
