@@ -85,15 +85,16 @@ def test_scaled_replicas_stay_within_the_cards() -> None:
 
 
 def test_the_shipped_agent_orders_what_the_load_calls_for_once() -> None:
-    """Half an hour at a rate that one small engine cannot carry, with two cards free."""
+    """Half an hour at a rate that one small engine cannot carry, with two cards free: one with four is ordered in its
+    place, which takes two steps."""
     load = PoolLoad("llama", (("t4", 3.0),))
     fleet = fleet_of(cards=4, two=1)
     values, budget = SeasonValues(), Budget(HARDWARE, 4)
     search = DaySearch(CATALOGUE, budget, values)
     day = ReplannedDay(CATALOGUE, budget, ((load,),) * 3, values, search, fleet, seconds=3 * WINDOW_S)
     ordered_s = day.run()
-    assert (fleet.ordered, len(ordered_s)) == ({TWO: 2}, 1)
-    assert [each.up_s - each.began_s for each in fleet.there(3 * WINDOW_S)] == [0.0, 90.0]
+    assert (fleet.ordered, len(ordered_s)) == ({TWO: 0, FOUR: 1}, 2)
+    assert [each.up_s - each.began_s for each in fleet.there(3 * WINDOW_S)] == [90.0]
 
 
 def test_the_mix_turns_with_the_clients() -> None:
