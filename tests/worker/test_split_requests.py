@@ -227,3 +227,14 @@ def test_prompts_that_others_are_to_read_take_memory() -> None:
     before = fleet.memory_for(waiting, 8)
     fleet.keep(5)
     assert fleet.memory_for(waiting, 8) == before - 5
+
+
+@pytest.mark.parametrize(("suspected", "pair"), [("e1", ("e2", "e3")), ("e3", ("e1", "e2"))])
+def test_a_suspected_engine_has_neither_leg_while_others_have_room(suspected: str, pair: tuple[str, str]) -> None:
+    agent = alike("e1", "e2", "e3")
+    agent.state.fleet[suspected].suspect(0.0)
+    agent.state.see_engines()
+    agent.step(20.0, sampled(suspected))  # past the pause after which it may be tried
+    for name in ("e1", "e2", "e3"):
+        agent.step(20.0, sampled(name))
+    assert pairs(agent.submit(20.0, request("new", arrival_s=20.0))) == [pair]

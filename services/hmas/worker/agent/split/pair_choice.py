@@ -114,10 +114,11 @@ def _answers(
         blocks = state.gate.need(engine, entry, reserved)
         if fenced and not state.gate.admits(state.now_s, engine, entry, blocks):
             continue
-        step, step_s, harmed = engine.step_room.step, engine.counts.step_now_s(state.now_s), 0.0
+        step, step_s = engine.step_room.step, engine.counts.step_now_s(state.now_s)
+        harmed = SUSPECTED * engine.life.suspected
         if step is not None:
             more_s = step.sequence_s + step.context_s * entry.mean_context
-            harmed = harm(slacks(engine, state.now_s, error), step_s=more_s)
+            harmed += harm(slacks(engine, state.now_s, error), step_s=more_s)
             step_s = max(step_s, step.base_s + engine.step_room.used_s + more_s)
         load = engine.counts.in_flight / engine.cap
         alone_s = entry.cost(engine.info).tpot_s
@@ -132,7 +133,7 @@ def _prefills(state: WorkerState, gateway: Gateway, entry: QueueEntry, fenced: b
         held = engine.prefix.held(chain) * engine.prefix.trust if chain.nodes else 0.0
         left = 1.0 - min(1.0, held / max(1, prompt_tokens))
         own_s = state.prefill_s(entry, engine) * left
-        if fenced and not _admits(state, engine, entry, own_s):
+        if fenced and not _admits(state, engine, own_s):
             continue
         blocks = state.gate.need(engine, entry, 1.0)
         if fenced and not state.gate.admits(state.now_s, engine, entry, blocks):
@@ -143,9 +144,8 @@ def _prefills(state: WorkerState, gateway: Gateway, entry: QueueEntry, fenced: b
         yield _Prefill(engine, blocks, left * prompt_tokens, first_s, harmed)
 
 
-def _admits(state: WorkerState, engine: EngineState, entry: QueueEntry, own_s: float) -> bool:
-    """Returns whether a prompt of `own_s` seconds may join those that are pending on an engine. Where nobody answers,
-    they only delay one another: as many may as leave half of the time until the first token is due."""
+def _admits(state: WorkerState, engine: EngineState, own_s: float) -> bool:
+    """Returns whether a prompt of `own_s` seconds may join those that are pending on an engine."""
     if not engine.prefill:
         return True
     window_s = state.config.prefill_window_s
