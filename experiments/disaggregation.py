@@ -202,8 +202,8 @@ def page_of(rows: Sequence[SplitRow], options: Options, found: Finished) -> dict
         "wrong": [
             100 * (_best_split(row).share - min(row[name].share for name in ROLES)) for row in by_load
         ],
-        "ahead": [_behind(row) for row in by_load],
-        "seeds": sorted({len(row[AUTO].shares) for row in by_load}), "first_seed": FIRST_SEED, "wanted": options.seeds,
+        "over_split": [100 * (row[AUTO].share - _best_split(row).share) for row in by_load],
+        "seeds": sorted({len(row[AUTO].shares) for row in by_load}), "first_seed": FIRST_SEED,
         "loads": len(by_load), "of_loads": sum(len(traffic.rates) for traffic in TRAFFIC), "seconds": SECONDS,
         "engines": ENGINES, "traffic": TRAFFIC,
     }  # fmt: skip

@@ -73,7 +73,7 @@ def test_the_systems_are_set_as_they_are_called() -> None:
 def test_the_page_says_how_far_decided_is_ahead() -> None:
     page = page_of(rows(0.86), Options(seeds=1), None)  # type: ignore[arg-type]
     assert page["first"][0][3:] == ("0.700", "0.800 (2P2D)", "0.500", "0.860", "+16.0", "+6.0")
-    assert page["ahead"] == pytest.approx([6.0] * 3)
+    assert page["over_split"] == pytest.approx([6.0] * 3)
 
 
 def test_sizes_are_those_of_the_traffic_and_prompts_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

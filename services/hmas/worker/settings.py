@@ -164,7 +164,7 @@ class WorkerSettings(RuntimeSettings):
         "wait in the worker. If unset, as many as the TPOT of what runs there allows",
     )
     split: str = Field(
-        "auto",
+        "never",
         pattern=r"^(auto|always|never|beyond:[0-9]{1,9})$",
         description="When an engine with `kv_transfer` computes a prompt for another one: auto, where fewer requests "
         "are expected to be late; never; always, by each engine's `role`; beyond:TOKENS, the same for prompts of which "

@@ -177,7 +177,7 @@ class SplitConfig:
       reading the KV of a token is taken to cost `token_s`.
     """
 
-    rule: str = "auto"
+    rule: str = "never"
     beyond_tokens: int = 0
     error: float = 0.3
     grain: float = 0.05
