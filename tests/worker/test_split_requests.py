@@ -7,7 +7,7 @@ import pytest
 from hmas.contracts.execution import Adopt, Ended, Prefilled, Proceed
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
-from hmas.contracts.worker import EngineWentDown, ToGateway, WorkerEffect
+from hmas.contracts.worker import EngineWentDown, GatewayLost, ToGateway, WorkerEffect
 from hmas.worker.agent.agent import WorkerConfig
 from hmas.worker.agent.config import SplitConfig
 from hmas.worker.agent.split.rules import ANY, DECODER_ALONE, SPLIT
@@ -238,3 +238,30 @@ def test_a_suspected_engine_has_neither_leg_while_others_have_room(suspected: st
     for name in ("e1", "e2", "e3"):
         agent.step(20.0, sampled(name))
     assert pairs(agent.submit(20.0, request("new", arrival_s=20.0))) == [pair]
+
+
+def snapshot(*, prefilled_there: bool, first_token_s: float | None) -> Adopt:
+    return Adopt(
+        request=request(), attempt=1, annotation=None, engine=D, grant=1, output_tokens=0, granted_s=0.0,
+        first_token_s=first_token_s, prefill="" if first_token_s else P, prefilled=prefilled_there,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("first_token_s", "there"), [(None, (0, 7)), (0.3, (0, 0))])
+def test_what_was_lost_with_a_stream_comes_with_the_next_one(
+    first_token_s: float | None, there: tuple[int, int]
+) -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    agent.step(0.1, GatewayLost("g1"))
+    agent.connect(0.4, "g1", snapshot(prefilled_there=first_token_s is None, first_token_s=first_token_s))
+    assert (booked(agent, P), booked(agent, D)[0]) == (there, 1)
+
+
+def test_a_first_token_says_that_the_prompt_was_computed() -> None:
+    agent = two()
+    agent.submit(0.0, request())
+    before = agent.state.split_books.token_s
+    agent.first_token(0.3, "r1")
+    assert booked(agent, P) == (0, 0)
+    assert agent.state.split_books.token_s == before

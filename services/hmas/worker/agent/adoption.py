@@ -33,6 +33,10 @@ def _confirm(state: WorkerState, entry: QueueEntry, message: Adopt) -> list[Work
     entry.orphaned_s = None
     entry.stopped = entry.withdrawn = False
     engine = state.fleet[entry.engine]
+    if message.prefilled:
+        state.split_books.computed(state.now_s, entry)
+    if message.first_token_s is not None and entry.prefill_on:
+        state.split_books.answered(state.now_s, entry)
     if message.first_token_s is not None and entry.first_token_s is None:
         engine.began(state.now_s, entry)
         entry.first_token_s = message.first_token_s

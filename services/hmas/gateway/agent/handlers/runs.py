@@ -130,15 +130,7 @@ def give_up(state: GatewayState, stall: Stall) -> list[GatewayEffect]:
     entry = stall.entry
     retryable = entry.state is RequestState.RUNNING
     message = f"the engine {entry.engine} gave no token for {stall.silent_s:.0f} s"
-    ended = Ended(
-        request_id=entry.request.id,
-        grant=entry.grant,
-        outcome=Outcome.ENGINE_ERROR,
-        message=message,
-        output_tokens=entry.output_tokens,
-        retryable=retryable,
-        stalled=True,
-    )
+    ended = stalled_end(entry, message)
     if state.is_unattended(entry.worker):
         state.bypass.failed(state.now_s, entry.ref)
     stop = StopRun(entry.request.id, entry.run, f"{message}, of which {stall.bound_s:.0f} s were allowed")
@@ -146,6 +138,19 @@ def give_up(state: GatewayState, stall: Stall) -> list[GatewayEffect]:
         return [stop, *give_back(state, entry, ended)]
     ending = Ending(outcome=ended.outcome, message=message, output_tokens=entry.output_tokens)
     return [stop, *state.tell(entry.worker, ended), settle(state, entry, ending)]
+
+
+def stalled_end(entry: LedgerEntry, message: str) -> Ended:
+    """Returns what the worker is told of a run that is given up; without a token it may run elsewhere."""
+    return Ended(
+        request_id=entry.request.id,
+        grant=entry.grant,
+        outcome=Outcome.ENGINE_ERROR,
+        message=message,
+        output_tokens=entry.output_tokens,
+        retryable=entry.state is RequestState.RUNNING,
+        stalled=True,
+    )
 
 
 def _refill(state: GatewayState, pool: str) -> list[GatewayEffect]:

@@ -1,9 +1,10 @@
 """How the gateway agent carries split requests from the engine that computes the prompt to the one that answers."""
 
-from hmas.contracts.execution import Ended, Prefilled, Proceed
+from dataclasses import replace
+
+from hmas.contracts.execution import Prefilled, Proceed
 from hmas.contracts.gateway import GatewayEffect, GoOn, PromptComputed, StopRun, ToWorker
-from hmas.contracts.outcome import Outcome
-from hmas.gateway.agent.handlers.runs import give_back
+from hmas.gateway.agent.handlers.runs import give_back, stalled_end
 from hmas.gateway.agent.requests.ledger import LedgerEntry, RequestState
 from hmas.gateway.agent.requests.legs import Leg
 from hmas.gateway.agent.state import GatewayState
@@ -15,7 +16,7 @@ def on_prompt_computed(state: GatewayState, event: PromptComputed) -> list[Gatew
     leg = None if entry is None else state.legs.of(entry)
     if entry is None or leg is None or leg.run != event.run or leg.computed:
         return []
-    state.legs.computed(state.now_s, leg, event.cached_tokens)
+    state.legs.computed(state.now_s, leg)
     if state.is_unattended(entry.worker):
         return _go_on(state, entry, leg, entry.engine)
     return [ToWorker(entry.worker, Prefilled(event.request_id, entry.grant, event.cached_tokens))]
@@ -50,15 +51,7 @@ def tend(state: GatewayState) -> list[GatewayEffect]:
         name = leg.prefill if at_prefill else entry.engine
         doing = "hand the prompt over" if leg.proceeds else "compute the prompt"
         message = f"the engine {name} did not {doing} within {bound_s:.1f} s"
-        ended = Ended(
-            request_id=entry.request.id,
-            grant=entry.grant,
-            outcome=Outcome.ENGINE_ERROR,
-            message=message,
-            retryable=True,
-            stalled=True,
-            at_prefill=at_prefill,
-        )
+        ended = replace(stalled_end(entry, message), at_prefill=at_prefill)
         effects += [StopRun(entry.request.id, entry.run, message), *give_back(state, entry, ended)]
     return effects
 

@@ -13,8 +13,8 @@ from hmas.gateway.agent.requests.ledger import LedgerEntry, RequestState
 
 @dataclass(slots=True)
 class Leg:
-    """`prefill` computes the prompt, and has done so if `computed`, with `cached_tokens` of it in its cache.
-    `proceeds`: the answering engine has the request. `since_s`: when the last of these three began."""
+    """`prefill` computes the prompt, and has done so if `computed`. `proceeds`: the answering engine has the request.
+    `since_s`: when the last of these three began."""
 
     entry: LedgerEntry
     run: int
@@ -22,7 +22,6 @@ class Leg:
     since_s: float
     computed: bool = False
     proceeds: bool = False
-    cached_tokens: int | None = None
 
 
 class Legs:
@@ -42,10 +41,10 @@ class Legs:
         leg = self._legs.get(entry.request.id)
         return leg if leg is not None and leg.run == entry.run and entry.state is RequestState.RUNNING else None
 
-    def computed(self, now_s: float, leg: Leg, cached_tokens: int | None) -> None:
+    def computed(self, now_s: float, leg: Leg) -> None:
         took_s = (now_s - leg.since_s) / max(1, leg.entry.request.prompt_tokens)
         self._prefill_token_s = self._smoothed(self._prefill_token_s, took_s)
-        leg.computed, leg.cached_tokens, leg.since_s = True, cached_tokens, now_s
+        leg.computed, leg.since_s = True, now_s
 
     def proceeded(self, now_s: float, leg: Leg) -> None:
         leg.proceeds, leg.since_s = True, now_s

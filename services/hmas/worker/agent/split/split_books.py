@@ -67,7 +67,11 @@ class SplitBooks:
         """Records the first token: the prompt's memory is free on the engine that computed it, and what reading it
         took is learnt."""
         found = self._open.get(entry.request.id)
-        if found is None or found.computed_s is None:
+        if found is None:
+            return
+        if found.computed_s is None:  # that it was computed got lost
+            self.computed(now_s, entry)
+            self._free(found)
             return
         read_s = max(0.0, now_s - found.computed_s - entry.tpot_s)
         self.token_s += self._config.smoothing * (read_s / entry.request.prompt_tokens - self.token_s)
