@@ -10,6 +10,8 @@ RUN_EXTRAS := embedded sim load perception prediction meta
 IMAGE_EXTRAS := embedded perception prediction meta certificates kv-events otel
 # Two targets at a time; what each printed comes when it has ended.
 SIDE_BY_SIDE := --no-print-directory --jobs 2 --output-sync=target
+# Suites of their own, in folders that hold nothing else: not even imported for the unit tests (tests/house/test_suites.py).
+ELSEWHERE := chaos compose deploy e2e engines recipes tools
 UNIT := not e2e and not chaos and not package and not engines and not compose and not deploy and not browser and not tools and not recipes
 # The slowest tests are named, because CONTRIBUTING.md says how many minutes each suite takes and CI has an hour.
 PYTEST := $(BIN)/python -m pytest -q --durations 8 --durations-min 20
@@ -22,7 +24,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lock run run-compare up house quick test test-long checks unit unit-long mutants e2e e2e-beside e2e-alone e2e-long e2e-long-beside e2e-long-alone console-test console-picture chaos chaos-long soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
-	bench-smoke bench-hop eval-cognition test-engines compose-test recipes-test sbom deploy-check dashboards presubmit clean
+	bench-smoke bench-hop eval-cognition test-engines test-engines-long compose-test recipes-test sbom deploy-check dashboards presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -87,13 +89,13 @@ checks: lint type layers protos-check docs-check site ## what needs no process t
 PART = $(if $(findstring -long,$@),long,not long)
 
 unit: $(STAMP) ## unit and property tests, on every core, few Hypothesis examples
-	$(TIMED) HMAS_HYPOTHESIS_PROFILE=short $(PYTEST) -m "$(UNIT) and $(PART)" --numprocesses logical --dist worksteal
+	$(TIMED) HMAS_HYPOTHESIS_PROFILE=short $(PYTEST) -m "$(UNIT) and $(PART)" $(ELSEWHERE:%=--ignore=tests/%) --numprocesses logical --dist worksteal
 
 mutants: $(STAMP) ## faults planted in a room's decisions, drawn by a seed: which its unit tests find (ROOM=worker N=50 SEED=1)
 	$(TIMED) UNIT="$(UNIT)" $(BIN)/python -m tests.mutants --room $(or $(ROOM),worker) --n $(or $(N),50) --seed $(or $(SEED),1) $(ARGS)
 
 unit-long: $(STAMP) ## all Hypothesis examples, and what is marked `long`; with low priority, as chaos goes on beside it
-	$(TIMED) nice -n 10 $(PYTEST) -m "$(UNIT) and ($(PART) or hypothesis)" --numprocesses logical --dist worksteal
+	$(TIMED) nice -n 10 $(PYTEST) -m "$(UNIT) and ($(PART) or hypothesis)" $(ELSEWHERE:%=--ignore=tests/%) --numprocesses logical --dist worksteal
 
 e2e e2e-long: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time; what needs a quiet machine alone
 	$(TIMED) $(MAKE) --no-print-directory $@-beside && $(MAKE) --no-print-directory $@-alone
@@ -123,8 +125,8 @@ tools-test: $(STAMP) ## programs of others, unchanged, against the mesh: GuideLL
 package-test: $(STAMP) ## the wheel in empty environments: what it holds, what works, what a base install says
 	$(TIMED) $(PYTEST) -m package -rs tests/package
 
-test-engines: $(STAMP) ## real vLLM and SGLang on this CPU: the plug-in, the adapters, and the mesh in front of them
-	$(TIMED) $(PYTEST) -m engines -rs tests/engines
+test-engines test-engines-long: $(STAMP) ## real vLLM and SGLang on this CPU: the plug-in, the adapters, and the mesh in front of them
+	$(TIMED) $(PYTEST) -m "engines and $(PART)" -rs tests/engines
 
 .PHONY: bench-vllm fidelity
 bench-vllm: $(STAMP) ## real vLLM on this CPU, the mesh over it, and the mesh with the plug-in, on one trace

@@ -70,6 +70,7 @@ async def start() -> AsyncIterator[Start]:
     yield starter
     for each in running:
         await each.client.aclose()
+        each.server.force_exit = True  # a reader that is kept waiting would keep it up
         await each.server.shutdown()
 
 

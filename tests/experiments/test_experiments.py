@@ -89,6 +89,7 @@ def test_a_bad_file_says_what_to_correct(tmp_path: Path, text: str, message: str
         load_experiment(path)
 
 
+@pytest.mark.long
 def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     (tmp_path / "loads.yaml").write_text(TINY)
     experiment = load_experiment(tmp_path / "loads.yaml")
@@ -118,6 +119,7 @@ def test_cells_are_computed_once_and_pages_follow(tmp_path: Path) -> None:
     assert "±" in (tmp_path / "out" / "loads.md").read_text()
 
 
+@pytest.mark.long
 def test_the_best_fixed_topology_stands_beside_every_selector(tmp_path: Path) -> None:
     systems = "[fixed-fcfs, fixed-sjf, hmas, meta-scripted-llm, meta-rules]"
     text = TINY.replace("[vllm, sglang, lightllm, hmas]", systems).replace("[0.8, 1.1, 1.4]", "[1.4]")

@@ -142,6 +142,7 @@ def test_important_requests_are_relegated_last() -> None:
     assert found["low"] > 2 * found["important"]
 
 
+@pytest.mark.long
 def test_the_page_says_what_the_runs_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "DIURNAL_RUN_S", 20.0)
     found, _ = evaluate_all(tmp_path / "cells", None, 20.0, 1, lambda _: None)

@@ -42,6 +42,7 @@ def attainment(settlements: list[Settlement], but: str) -> float:
 
 
 @pytest.mark.parametrize("topology", [TopologyName.MAX_ON_TIME, pytest.param(TopologyName.WFQ, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_a_flood_of_one_tenant_leaves_the_others_where_they_were(topology: TopologyName) -> None:
     lost = [_lost_to_a_flood(topology, seed) for seed in FLOOD_SEEDS]
     assert sum(lost) / len(lost) <= 0.02

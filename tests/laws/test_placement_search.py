@@ -101,6 +101,7 @@ def concave(demand: PoolDemand, instances: Sequence[InstanceType], split: Split)
     return min(1.0, cards / (cards + need) * 1.6 + 0.03 * (len(set(instances)) - 1))
 
 
+@pytest.mark.long
 def test_with_many_cards_few_are_valued_and_the_best_is_found_all_the_same() -> None:
     catalogue = Catalogue(tuple(kind(gpus, model) for gpus in (1, 2, 4) for model in "mn"))
     demands = [demand(rate, 6.0, pool=pool) for pool, rate in (("m", 20.0), ("n", 10.0))]

@@ -100,6 +100,7 @@ def _streamed(draw: Random, i: int) -> OfferedRequest:
         (_streamed, SERIAL.with_limits(max_num_seqs=6, max_num_batched_tokens=64)),
     ],
 )
+@pytest.mark.long
 def test_within_three_percent_of_brute_force_on_small_cases(
     make: Callable[[Random, int], OfferedRequest], profile: EngineProfile
 ) -> None:

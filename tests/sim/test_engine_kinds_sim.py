@@ -79,6 +79,7 @@ def ratios(judged: list[Judged], ran_on: EngineKind, by: EngineKind) -> tuple[fl
 
 
 @pytest.mark.parametrize("profiles", [(SLOW, FAST), (FAST, SLOW)], ids=["slow first", "fast first"])
+@pytest.mark.long
 def test_both_kinds_behind_one_worker_are_predicted_within_ten_per_cent(profiles: tuple[Any, Any]) -> None:
     first, second = profiles
     setup = MeshSetup(estimator="noisy", pools=(PoolSetup(POOL, first, 1, 1, ((second, 1),)),))

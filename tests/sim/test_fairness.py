@@ -37,7 +37,7 @@ def ratio(setup: MeshSetup, seed: int) -> float:
     return served["heavy"] / served["light"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_weights_hold_over_gateways(seed: int) -> None:
     one = MeshSetup(pin=TopologyName.WFQ)
     alone = ratio(one, seed)

@@ -186,7 +186,8 @@ def test_a_frozen_engine_is_given_up_and_found_again() -> None:
     assert [at_s for at_s in starts if at_s > 20.0]
 
 
-@pytest.mark.parametrize("setup", [MeshSetup(), pytest.param(PAIR, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("setup", [MeshSetup(), PAIR])
 def test_an_engine_that_hangs_loses_what_it_had_and_is_used_again_once_it_gives_tokens(setup: MeshSetup) -> None:
     stalls, workload = setup.gateway_config.stalls, random_workload(5, 14.0, 240.0)
     result, seen = simulate(workload, fault(20.0, "hang", "e0", 150.0), setup=setup)

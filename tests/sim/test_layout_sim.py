@@ -44,6 +44,7 @@ def run(profile: EngineProfile, workload: Workload, **setup: object) -> SimResul
     return MeshSim(made, profile, 2, workload, seed=1).run()
 
 
+@pytest.mark.long
 def test_a_pool_is_split_where_tpot_is_short_and_gains() -> None:
     workload = two_paces(3.0, 240.0)
     mixed = run(SHORT_PACE, workload, meta_config=MIXED_ALWAYS)
@@ -107,6 +108,7 @@ def test_a_class_whose_engine_cannot_be_reached_runs_on_the_other_within_two_sec
     assert {engine for at_s, engine in log.runs if at_s > back_s + 15.0} == {"e0"}
 
 
+@pytest.mark.long
 def test_a_worker_an_engine_goes_by_class_too() -> None:
     workload = two_paces(3.0, 120.0)
     mixed = run(SHORT_PACE, workload, workers=2, meta_config=MIXED_ALWAYS)

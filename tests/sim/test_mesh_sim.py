@@ -55,6 +55,7 @@ def test_same_seed_same_effects_another_seed_others() -> None:
     assert simulate(noisy, LOADED, seed=2)[1].digest() != first
 
 
+@pytest.mark.long
 def test_the_hash_is_the_same_in_every_process() -> None:
     command = [sys.executable, "-c", "from hmas_lab.sim.cli import app; app()", "run", "experiments/smoke.yaml"]
     root = Path(__file__).parents[2]
@@ -122,7 +123,9 @@ def _time(line: str) -> float:
     return float(line.split(" ", 1)[0])
 
 
-@pytest.mark.parametrize("pin", [None, TopologyName.SJF, TopologyName.FCFS])
+@pytest.mark.parametrize(
+    "pin", [None, *(pytest.param(p, marks=pytest.mark.long) for p in (TopologyName.SJF, TopologyName.FCFS))]
+)
 def test_true_lengths_change_no_decision_before_they_show(pin: TopologyName | None) -> None:
     """Other true lengths for all requests that are still queued at 12 s: everything stays the same until the first of
     them has ended, in one run or the other."""
@@ -380,6 +383,7 @@ def test_estimators_are_named() -> None:
 
 
 @pytest.mark.parametrize(("fence", "preempted"), [(WHOLE_BOUNDS, 0.01), (FenceConfig(), 0.03)])
+@pytest.mark.long
 def test_the_fence_keeps_memory_from_running_out(fence: FenceConfig, preempted: float) -> None:
     """With half the memory the same engines preempt where nobody reserves, and hardly ever behind the fence: less than
     one in a hundred with whole bounds reserved, and some more with the lower quantile that ships (ADR 37)."""

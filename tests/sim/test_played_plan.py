@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from hmas.contracts.control import Split, TopologyName
 from hmas.contracts.pool_plan import InstanceType
 from hmas.contracts.rehearsal import InstanceCount, PastLayout, Policy
@@ -70,6 +72,7 @@ def test_engines_without_a_place_leave_as_late_as_the_policy_says() -> None:
     assert played_engines([OTHER], plan, -25.0, 30.0).changes[-1] == drain(5.0, "e2")
 
 
+@pytest.mark.long
 def test_a_step_that_was_taken_before_the_first_request_is_taken_when_the_replay_begins() -> None:
     plan = InstanceCount(BIG, 1), InstanceCount(SLIM, 1)
     assert played_engines([OTHER], plan, -25.0).changes == (join(5.0, "e0"), join(0.0, "e1"), drain(0.0, "e2"))
@@ -100,6 +103,7 @@ def test_steps_begin_with_what_is_judged_and_so_does_the_layout() -> None:
     assert replay_of(earlier, -100.0, 36.0, -60.0).layouts(change) == ((0.0, split), (begun_s, planned))
 
 
+@pytest.mark.long
 def test_a_rehearsed_plan_is_worth_what_its_steps_leave_of_it() -> None:
     """Two engines are too few: a plan that adds two gains the more the sooner they are there, and one that takes one
     away loses."""

@@ -70,6 +70,7 @@ def test_the_value_leaves_out_what_came_first() -> None:
         assert QuickValue(warm_s=warm_s)(asked, instances, Split()) == pytest.approx(sum(judged) / len(judged))
 
 
+@pytest.mark.long
 def test_by_it_the_search_finds_the_best_of_all_multisets_of_a_small_cell() -> None:
     asked, budgets, value = demand(30.0, 15.0), (Budget("h100", 4),), QuickValue(warm_s=3.0)
     found = search([asked], CATALOGUE, budgets, value, SearchConfig(tolerance=0.0))

@@ -68,6 +68,7 @@ def test_the_ring_of_a_run_holds_every_request() -> None:
     assert {row.tagged_by for row in past()} <= {TagSource.MODEL, TagSource.PRIOR, None}
 
 
+@pytest.mark.long
 def test_what_is_in_force_is_as_it_was_and_gains_nothing_over_itself() -> None:
     found = rehearsed()
     assert not found.abstains
@@ -95,6 +96,7 @@ def test_the_gains_of_tenants_add_up_to_the_gain() -> None:
     assert len(rehearsed().candidates[1].tenants) > 1
 
 
+@pytest.mark.long
 def test_it_abstains_where_the_simulation_is_not_what_happened() -> None:
     late = tuple(replace(row, ttft_s=99.0) if i % 4 else row for i, row in enumerate(past()))
     found = rehearse(scene(late), [MOT])
@@ -142,6 +144,7 @@ def test_what_no_policy_changes_is_not_replayed() -> None:
     assert rehearse(scene(rows), []).observed.requests == -(-len(rows) // 2)
 
 
+@pytest.mark.long
 def test_engines_and_slos_can_be_changed() -> None:
     strict = SloChange(name="t0", ttft_s=0.001)
     found = rehearse(scene(), [replace(FCFS, engines=4), replace(FCFS, slos=(strict,))])
@@ -164,6 +167,7 @@ def test_the_process_is_asked_and_answers_in_lines() -> None:
         parse_answer(b"nonsense")
 
 
+@pytest.mark.long
 def test_a_token_budget_that_is_stated_is_simulated() -> None:
     question = RehearsalQuestion(window_s=WINDOW_S, facts=FACTS, in_force=FCFS, candidates=(), profile=SMALL)
     tight = answer(replace(question, max_num_batched_tokens=32), past()).in_force

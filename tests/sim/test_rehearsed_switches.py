@@ -58,6 +58,7 @@ def usual() -> float:
     return ran(MetaConfig()).score.goodput_rate
 
 
+@pytest.mark.long
 def test_the_worst_proposal_costs_next_to_nothing_if_it_is_rehearsed(usual: float) -> None:
     unrehearsed = ran(MetaConfig(selector="fixed")).score.goodput_rate
     rehearsed = ran(MetaConfig(selector="fixed", rehearsal=REHEARSED))
@@ -73,6 +74,7 @@ def test_nonsense_of_a_language_model_costs_next_to_nothing(usual: float) -> Non
 
 
 @pytest.mark.parametrize("answer_s", [12.0, 1e9], ids=["late", "never"])
+@pytest.mark.long
 def test_a_language_model_that_answers_late_or_never_costs_next_to_nothing(usual: float, answer_s: float) -> None:
     """The rules propose instead, and what comes after the time-out changes nothing."""
     model = SimulatedModel(lambda ask: ANSWER, answer_s)
@@ -83,6 +85,7 @@ def test_a_language_model_that_answers_late_or_never_costs_next_to_nothing(usual
         assert "fcfs" not in {span.topology for span in silent.run.topologies if span.start_s > 8.0}
 
 
+@pytest.mark.long
 def test_a_better_topology_is_found_by_itself() -> None:
     """The switch is rehearsed, made, and said to be; what follows is the guards' matter."""
     slow = RulesConfig(usual=TopologyName.FCFS)

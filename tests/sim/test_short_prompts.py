@@ -3,6 +3,8 @@
 from dataclasses import replace
 from random import Random
 
+import pytest
+
 from hmas.engine.core.profile import builtin_profile
 from hmas.sim.workload import OfferedRequest, Workload
 from hmas_lab.sim.experiment import chunked
@@ -33,6 +35,7 @@ def served(system: str) -> int:
     return sum(tokens for at_s, tokens in firsts if 5.0 <= at_s < SECONDS)
 
 
+@pytest.mark.long
 def test_prompts_that_wait_inside_an_engine_do_not_make_prompts_look_long() -> None:
     ours, engines_own = served("hmas"), served("vllm")
     print(f"prompt tokens: {ours}, {engines_own} without a mesh")

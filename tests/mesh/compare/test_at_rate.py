@@ -85,7 +85,7 @@ def test_a_simulated_request_ends_where_a_live_run_ends() -> None:
     assert _cut_off(settled(5.0, 5.5, 6.0), end_s).ttft_s is None
 
 
-@pytest.mark.parametrize("side", ["direct", "mesh"])
+@pytest.mark.parametrize("side", ["direct", pytest.param("mesh", marks=pytest.mark.long)])
 def test_both_sides_are_simulated_on_the_requests_of_the_comparison(side: str) -> None:
     trace = ReplayWorkload(None, 4096).at(2.0, 10.0, seed=1)
     run = simulated(SYSTEMS[side], Turn(trace, 1), builtin_profile("tiny-emulated"), engines=2, window_s=10.0)
@@ -96,6 +96,7 @@ def test_both_sides_are_simulated_on_the_requests_of_the_comparison(side: str) -
     assert simulated(SYSTEMS[side], Turn(trace, 1), slow, engines=2, window_s=10.0).score.completed == 0
 
 
+@pytest.mark.long
 def test_one_simulated_mesh_serves_all_replays_and_remembers() -> None:
     workload, profile = ReplayWorkload(None, 4096), builtin_profile("tiny-emulated")
     turns = [Turn(workload.at(12.0, 20.0, seed), seed, 1000.0 + 60.0 * seed) for seed in (1, 2)]
