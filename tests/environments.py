@@ -13,6 +13,7 @@ from tests.tools.environment import PROGRAMS, NotInstalled, program
 ALL: dict[str, Callable[[], object]] = {
     "vLLM": environment.ready,
     "SGLang": sglang_environment.ready,
+    "vLLM's NIXL": lambda: environment.ready().nixl_env(),
     "vLLM's tuning": lambda: environment.ready().tuning_env(),
     **{name: partial(programs, name) for name in (LANGCHAIN, LITELLM)},
     **{name: partial(program, name) for name in PROGRAMS},

@@ -22,6 +22,8 @@ VERSION = "0.32.0"
 OLDER = () if os.environ.get("HMAS_ENGINE_VERSIONS") == "newest" else ("0.31.0", "0.29.0")
 # `hmas train generative` runs in the newest vLLM's venv with these on top.
 TUNING = ("peft==0.21.0", "accelerate==1.15.0")
+# By which two vLLMs hand KV over. It runs without CUDA.
+NIXL = ("nixl-cu12==1.5.1", "nixl==1.5.1")
 NEEDED_BYTES = 6 * 2**30
 INSTALL_TIMEOUT_S = 1500  # 3 minutes where nothing else runs
 
@@ -70,12 +72,23 @@ class EngineEnvironment:
 
     def tuning_env(self) -> dict[str, str]:
         """What `hmas train generative` needs, made if it is not there yet. Raises Unavailable."""
-        target = self.folder / "tuning"
+        return self._with("tuning", TUNING)
+
+    def nixl_env(self) -> dict[str, str]:
+        """What a vLLM needs to hand KV over on this machine, made if it is not there yet. Raises Unavailable."""
+        return self._with("nixl", NIXL) | {
+            "UCX_TLS": "tcp",
+            "UCX_NET_DEVICES": "lo",
+            "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
+        }
+
+    def _with(self, name: str, packages: tuple[str, ...]) -> dict[str, str]:
+        target = self.folder / name
         with alone(self.folder):
-            if not done(target, " ".join(TUNING)):
+            if not done(target, " ".join(packages)):
                 remake(target)
-                run([*_pip(self.python), "--target", str(target), *TUNING])
-                mark(target, " ".join(TUNING))
+                run([*_pip(self.python), "--target", str(target), *packages])
+                mark(target, " ".join(packages))
         env = self.env()
         return env | {"PYTHONPATH": os.pathsep.join([env["PYTHONPATH"], str(target)])}
 

@@ -1,6 +1,7 @@
 """Split requests at the gateway: it carries each from the engine that computes the prompt to the one that answers."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from hmas.contracts.gateway import (
 )
 from hmas.gateway.agent import GatewayConfig
 from hmas.gateway.agent.config import LegConfig
-from tests.gateway.gateway_script import Mesh, fails, grant, load
+from tests.gateway.gateway_script import Mesh, fails, grant, load, request
 
 LEGS = LegConfig()
 
@@ -30,8 +31,8 @@ class Split(Mesh):
         super().__init__("w1", config=config)
         self.run = self.begin("r1", 1)
 
-    def begin(self, request_id: str, number: int) -> int:
-        self.receive(request_id)
+    def begin(self, request_id: str, number: int, **request: Any) -> int:
+        self.receive(request_id, **request)
         start, _ = self.play(FromWorker("w1", replace(grant(request_id, number), prefill="p")))
         assert isinstance(start, StartRun)
         return start.run
@@ -133,6 +134,51 @@ def test_a_hand_over_that_hangs_is_the_fault_of_the_reader_if_its_answers_stand_
     mesh.play(FromWorker("w1", load(EngineShare("e1", 8, None if still is None else not still))))
     mesh.now_s += LEGS.unknown_s + 0.1
     assert [each.at_prefill for each in ended(mesh.tick())] == [at_prefill]
+
+
+def test_an_engine_that_goes_on_computing_prompts_is_given_longer() -> None:
+    """A prompt waits there for others. Only if it waits far longer than they all did, it is lost."""
+    mesh = Split()
+    mesh.computed()
+    mesh.word()
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    lost_run = mesh.begin("r2", 2)
+    begun_s, lost = mesh.now_s, []
+    for number in range(3, 13):
+        run = mesh.begin(f"r{number}", number)
+        mesh.now_s += 0.1
+        mesh.play(PromptComputed(f"r{number}", run), FromWorker("w1", Proceed(f"r{number}", number, "e1")))
+        mesh.play(FirstTokenRelayed(f"r{number}", run))
+        lost += [(each.run, mesh.now_s - begun_s) for each in mesh.tick(0.9) if isinstance(each, StopRun)]
+    [(run, after_s)] = lost
+    assert run == lost_run
+    assert LEGS.starved * LEGS.least_s < after_s < LEGS.starved * LEGS.least_s + 1.1
+
+
+def test_a_prompt_may_take_what_those_beside_it_take() -> None:
+    mesh = Split()
+    mesh.computed(1.0)
+    tokens = request("r1").prompt_tokens
+    mesh.begin("r2", 2, prompt_tokens=4 * tokens)
+    mesh.begin("r3", 3, prompt_tokens=1)
+    assert not [e for e in mesh.tick(4 * LEGS.factor - 0.1) if isinstance(e, StopRun)]
+    assert len([e for e in mesh.tick(0.4 * LEGS.factor) if isinstance(e, StopRun)]) == 2
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_an_answer_that_is_not_streamed_is_given_up_where_another_request_shows_why(shown: bool) -> None:
+    """When its prompt was read cannot be seen, and an answer may be long."""
+    mesh = Split()
+    mesh.computed()
+    mesh.word()
+    mesh.now_s += 0.1
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    second = mesh.begin("r2", 2, stream=False)
+    mesh.play(PromptComputed("r2", second), FromWorker("w1", Proceed("r2", 2, "e1")))
+    if shown:
+        mesh.begin("r3", 3)
+    mesh.now_s += LEGS.least_s + 0.1
+    assert {each.request_id for each in mesh.tick() if isinstance(each, StopRun)} == ({"r2", "r3"} if shown else set())
 
 
 def test_a_word_for_a_run_before_changes_nothing() -> None:

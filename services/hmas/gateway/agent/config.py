@@ -148,13 +148,15 @@ class JobOutlookConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegConfig:
-    """How long a part of a split request may take before its first token: `factor` times what it usually does, at least
-    `least_s`, and `unknown_s` while that is not known. After `word_s` without a word of its worker a request whose
-    prompt is computed goes on to the engine of its grant. `smoothing`: the weight of each observation."""
+    """How long the engine of a prompt may stand still before a split request has its first token: `factor` times what
+    is usual, at least `least_s`, and `unknown_s` while that is not known; `starved` times as long if it serves others.
+    After `word_s` without a word of its worker a request whose prompt is computed goes on to the engine of its grant.
+    `smoothing`: the weight of each observation."""
 
     least_s: float = 2.0
     unknown_s: float = 10.0
     factor: float = 10.0
+    starved: float = 4.0
     word_s: float = 0.25
     smoothing: float = 0.1
 

@@ -1,14 +1,17 @@
 """Split requests before their first token: which engine computes each prompt, and since when what is waited for.
 
-Such a request is given up where a part of it takes far longer than that part usually does, long before a run that one
-engine serves would be: its prompt is still here, and any engine can serve it whole.
+Such a request is given up where its engine for the prompt has stood still for far longer than it usually needs for what
+it has to do, long before a run that one engine serves would be: its prompt is still here, and any engine can serve it
+whole. What an engine hands over it hands over in order, so that a sign of life from it is one for all that wait there.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hmas.gateway.agent.config import LegConfig
 from hmas.gateway.agent.requests.ledger import LedgerEntry, RequestState
+from hmas.gateway.agent.requests.stalls import EnginePace
 
 
 @dataclass(slots=True)
@@ -30,8 +33,11 @@ class Legs:
     def __init__(self, config: LegConfig) -> None:
         self._config = config
         self._legs: dict[str, Leg] = {}  # by request id
-        self._prefill_token_s: float | None = None  # what a prompt's token takes to compute, as learnt
-        self._read_s: float | None = None  # from going on to the first token, as learnt
+        self._computing, self._reading = (
+            EnginePace(),
+            EnginePace(),
+        )  # how long prompts usually take, and their hand-overs
+        self._moved_s: dict[str, float] = {}  # when an engine last computed a prompt or had one read
 
     def begin(self, now_s: float, entry: LedgerEntry, prefill: str) -> None:
         self._legs[entry.request.id] = Leg(entry, entry.run, prefill, now_s)
@@ -42,8 +48,7 @@ class Legs:
         return leg if leg is not None and leg.run == entry.run and entry.state is RequestState.RUNNING else None
 
     def computed(self, now_s: float, leg: Leg) -> None:
-        took_s = (now_s - leg.since_s) / max(1, leg.entry.request.prompt_tokens)
-        self._prefill_token_s = self._smoothed(self._prefill_token_s, took_s)
+        self._learn(now_s, leg, self._computing)
         leg.computed, leg.since_s = True, now_s
 
     def proceeded(self, now_s: float, leg: Leg) -> None:
@@ -51,7 +56,7 @@ class Legs:
 
     def answered(self, now_s: float, leg: Leg) -> None:
         """Records that the first token came."""
-        self._read_s = self._smoothed(self._read_s, now_s - leg.since_s)
+        self._learn(now_s, leg, self._reading)
         del self._legs[leg.entry.request.id]
 
     def undirected(self, now_s: float) -> Iterator[Leg]:
@@ -61,24 +66,37 @@ class Legs:
                 yield leg
 
     def stuck(self, now_s: float) -> Iterator[tuple[Leg, float]]:
-        """Yields those that a part of takes too long, with the seconds that were allowed."""
-        for leg in self._running():
-            if leg.computed and not leg.proceeds:
-                continue
-            bound_s = self._bound_s(leg)
-            if now_s - leg.since_s > bound_s:
+        """Yields those that a part of takes too long, with the seconds that were allowed. Of an answer that is not
+        streamed the first token is not seen: it is among them if another request shows that the engine stands still."""
+        legs = [leg for leg in self._running() if leg.proceeds or not leg.computed]
+        tokens = Counter[tuple[str, bool]]()
+        for leg in legs:
+            tokens[leg.prefill, leg.proceeds] += leg.entry.request.prompt_tokens
+        bounds_s = {at: self._bound_s(self._reading if at[1] else self._computing, n) for at, n in tokens.items()}
+        still, unseen = set(), []
+        for leg in legs:
+            moved_s, bound_s = self._moved_s.get(leg.prefill, leg.since_s), bounds_s[leg.prefill, leg.proceeds]
+            waited_s = now_s - leg.since_s
+            if leg.proceeds and not leg.entry.request.stream:
+                if leg.since_s >= moved_s and waited_s > bound_s:
+                    unseen.append((leg, bound_s))
+            elif now_s - max(moved_s, leg.since_s) > bound_s or waited_s > self._config.starved * bound_s:
+                still.add(leg.prefill)
                 yield leg, bound_s
+        yield from (each for each in unseen if each[0].prefill in still)
 
     def _running(self) -> list[Leg]:
-        """Returns those that still run, and forgets the others."""
+        """Returns those that still run, and forgets the others, and the engines that have none."""
         self._legs = {name: leg for name, leg in self._legs.items() if self.of(leg.entry) is leg}
+        engines = {leg.prefill for leg in self._legs.values()}
+        self._moved_s = {name: at_s for name, at_s in self._moved_s.items() if name in engines}
         return list(self._legs.values())
 
-    def _bound_s(self, leg: Leg) -> float:
-        usual_s = self._read_s
-        if not leg.computed and self._prefill_token_s is not None:
-            usual_s = self._prefill_token_s * leg.entry.request.prompt_tokens
-        return self._config.unknown_s if usual_s is None else max(self._config.least_s, self._config.factor * usual_s)
+    def _learn(self, now_s: float, leg: Leg, pace: EnginePace) -> None:
+        tokens = leg.entry.request.prompt_tokens
+        pace.learn_first(now_s - leg.since_s, tokens, self._config.smoothing, streamed=True)
+        self._moved_s[leg.prefill] = now_s
 
-    def _smoothed(self, mean: float | None, seen: float) -> float:
-        return seen if mean is None else mean + self._config.smoothing * (seen - mean)
+    def _bound_s(self, pace: EnginePace, prompt_tokens: int) -> float:
+        usual_s = pace.usual_first_s(prompt_tokens)
+        return self._config.unknown_s if usual_s is None else max(self._config.least_s, self._config.factor * usual_s)
