@@ -41,11 +41,11 @@ class Stack:
     """The project's docker-compose.yml, with further `files`, under a name, a port and an image of its own."""
 
     def __init__(self, command: Sequence[str], *files: str) -> None:
-        port = free_port()
+        port, kind = free_port(), "".join(f"-{file.split('.')[1]}" for file in files)
         self.url = f"http://127.0.0.1:{port}"
         self.image = "hmas:compose-test"
         self.env = {
-            "COMPOSE_PROJECT_NAME": f"hmas-test-{os.getpid()}-{len(files)}",
+            "COMPOSE_PROJECT_NAME": f"hmas-test-{os.getpid()}{kind}",
             "HMAS_IMAGE": self.image,
             "HMAS_PUBLISH": f"127.0.0.1:{port}",
             "HMAS_REPLAY_FIELD": "true",

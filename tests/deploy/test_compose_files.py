@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NATS = ROOT / "deploy" / "helm" / "nats"
 OVERRIDES = (
     "docker-compose.vllm.yml", "docker-compose.sglang.yml", "docker-compose.tls.yml", "docker-compose.discovery.yml",
+    "docker-compose.pd.yml",
 )  # fmt: skip
 ENGINES = OVERRIDES[:2]
 ELSEWHERE = {"HMAS_CONTROL_BLOCK"}  # read inside the engine
@@ -37,10 +38,12 @@ def test_in_compose_gateways_workers_and_prometheus_reach_engines_and_nobody_els
         "gateway", "worker-1", "worker-2", "prometheus",
     }  # fmt: skip
     assert all(services[name]["networks"] == ["engines"] for name in engines)
-    allowed = AllowedEndpoints(parse_rules(services["gateway"]["environment"]["HMAS_ENGINE_ENDPOINTS"]))
     for file in ("docker-compose.yml", *OVERRIDES):
-        for name, service in yaml.safe_load((ROOT / file).read_text())["services"].items():
-            if name.startswith("worker") and "{" in service["environment"].get("HMAS_ENGINES", ""):
+        overridden = yaml.safe_load((ROOT / file).read_text())["services"]
+        settings = services["gateway"]["environment"] | (overridden.get("gateway", {}).get("environment") or {})
+        allowed = AllowedEndpoints(parse_rules(settings["HMAS_ENGINE_ENDPOINTS"]))
+        for name, service in overridden.items():
+            if name.startswith("worker") and "{" in service.get("environment", {}).get("HMAS_ENGINES", ""):
                 told = re.sub(r"\$\{[^}]*\}", "1", service["environment"]["HMAS_ENGINES"])
                 assert all(allowed.key_of(engine["url"]) == "" for engine in json.loads(told)), (file, name)
     assert allowed.key_of("http://engine-1.example:8000") is None

@@ -4,42 +4,25 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx
 import pytest
 
-from hmas.mesh.ports import free_port
+from tests.clients.cases import GENERATING, TOOL, Case, Clients
 from tests.conftest import eventually
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment, Unavailable
+from tests.engines.handing_over import LEASE_S, HandingOver
+from tests.engines.test_clients_on_vllm import FLAGS
 from tests.engines.through_the_mesh import PATIENCE_S
-from tests.engines.vllm_server import VllmServer
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
-LEASE_S = 10
+CHAT = "/v1/chat/completions"
 ANSWER, AT_ONCE = 24, 8
 VOCABULARY, LONGEST = 900, 1_800
-CONFIG = {
-    "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
-}  # fmt: skip
-
-
-class HandingOver(VllmServer):
-    """Its own scheduler, and NIXL."""
-
-    def __init__(self, environment: EngineEnvironment, folder: Path) -> None:
-        super().__init__(environment, folder, "--kv-transfer-config", json.dumps(CONFIG), scheduler="")
-        self._nixl = environment.nixl_env() | {"VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port())}
-
-    def env(self) -> dict[str, str]:
-        return self._nixl
-
-    def prompt_tokens(self, source: str) -> float:
-        return sum(self.values("vllm:prompt_tokens_by_source_total", f'source="{source}"'))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +31,9 @@ def pair(
 ) -> Iterator[tuple[HandingOver, HandingOver]]:
     """The engine of the prompts and that of the answers."""
     try:
-        first, second = (HandingOver(environment, tmp_path_factory.mktemp(name)) for name in ("prompts", "answers"))
+        flags = (*FLAGS, "--enable-prompt-tokens-details")
+        folders = (tmp_path_factory.mktemp(name) for name in ("prompts", "answers"))
+        first, second = (HandingOver(environment, folder, *flags) for folder in folders)
     except Unavailable as reason:
         pytest.skip(f"NIXL cannot be had here: {reason}")
     with started(first, second):
@@ -71,10 +56,6 @@ def mesh(
             httpx.post(f"{running.url}/v1/completions", json=body_of([1, 2, 3]), timeout=PATIENCE_S).status_code == 200
         )
         yield running
-
-
-def is_empty(engine: VllmServer) -> bool:
-    return engine.metric("vllm:kv_cache_usage_perc") == 0.0
 
 
 def body_of(prompt: list[int]) -> dict[str, Any]:
@@ -143,4 +124,85 @@ async def test_two_engines_give_the_tokens_of_one_and_the_second_computes_no_pro
     assert computed <= len(bodies)
     assert read > 0
     for engine in pair:
-        await eventually(partial(is_empty, engine), LEASE_S + 3)
+        await eventually(partial(getattr, engine, "is_empty"), LEASE_S + 3)
+
+
+@pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.__name__)
+async def test_a_clients_case_is_answered_by_two(case: Case, mesh: Any) -> None:
+    async with Clients(mesh.url, MODEL) as clients:
+        await clients.passes(case)
+
+
+ASKED = [{"role": "user", "content": "Tell me of towns and their countries, please."}]
+CALLED = {"type": "function", "function": {"name": "look_up", "parameters": TOOL}}
+OF_FORM: dict[str, tuple[str, dict[str, Any]]] = {
+    "chat": (CHAT, {"messages": ASKED, "max_tokens": ANSWER}),
+    "completion": ("/v1/completions", {"prompt": "Tell me of towns", "max_tokens": ANSWER}),
+    "response": ("/v1/responses", {"input": "Tell me of towns", "max_output_tokens": ANSWER}),
+    "message": ("/v1/messages", {"messages": ASKED, "max_tokens": ANSWER}),
+    "schema": (CHAT, {"messages": ASKED, "max_tokens": 60, "response_format": {
+        "type": "json_schema", "json_schema": {"name": "town", "schema": TOOL | {"additionalProperties": False}}}}),
+    "tool": (CHAT, {"messages": ASKED, "max_tokens": 60, "tools": [CALLED],
+                    "tool_choice": {"type": "function", "function": {"name": "look_up"}}}),
+    "logprobs": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "logprobs": True, "top_logprobs": 2}),
+    "least": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "min_tokens": ANSWER}),
+    "several": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "n": 2}),
+}  # fmt: skip
+
+
+def said(answer: httpx.Response) -> list[Any]:
+    """What an answer says, whole or in events, without names and instants that differ each time."""
+    if "event-stream" not in answer.headers["content-type"]:
+        found = answer.json()
+        return _texts(found.get("choices") or found.get("output") or found["content"])
+    lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
+    return ["".join(each for line in lines for each in _texts(json.loads(line), names=("delta", "text", "content")))]
+
+
+def _texts(value: Any, names: tuple[str, ...] = ()) -> list[Any]:
+    """The texts and log probabilities in a document, in its order; with `names` those of the fields so named alone."""
+    if isinstance(value, dict):
+        kept = {k: v for k, v in value.items() if k not in ("id", "call_id", "type", "usage", "response", "message")}
+        return [each for k, v in kept.items() for each in _texts(v, () if k in names else names)]
+    if isinstance(value, list):
+        return [each for one in value for each in _texts(one, names)]
+    return (
+        []
+        if names or isinstance(value, bool) or value is None
+        else [round(value, 3) if isinstance(value, float) else value]
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("name", OF_FORM)
+def test_every_form_says_what_one_engine_says(
+    name: str, stream: bool, pair: tuple[HandingOver, HandingOver], mesh: Any
+) -> None:
+    path, fields = OF_FORM[name]
+    body = {"model": MODEL, "temperature": 0.0, "stream": stream} | fields
+    computed = pair[0].metric("vllm:generation_tokens_total")
+    answers = [httpx.post(f"{url}{path}", json=body, timeout=PATIENCE_S) for url in (mesh.url, pair[0].url)]
+    assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
+    assert pair[0].metric("vllm:generation_tokens_total") > computed
+    split, whole = map(said, answers)
+    assert any(whole)
+    assert split == whole
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_was_cached_is_told_as_the_engine_of_the_prompt_has_it(
+    stream: bool, pair: tuple[HandingOver, HandingOver], mesh: Any
+) -> None:
+    body = (
+        body_of([5 + stream] * 300)
+        | {"stream": stream}
+        | ({"stream_options": {"include_usage": True}} if stream else {})
+    )
+    told = []
+    for url in (mesh.url, mesh.url, pair[0].url):
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=PATIENCE_S)
+        last = answer.text.split("data: ")[-2] if stream else answer.text
+        told.append(json.loads(last)["usage"]["prompt_tokens_details"])
+    assert (told[0] or {}).get("cached_tokens", 0) == 0
+    assert told[1] == told[2]
+    assert told[1]["cached_tokens"] >= 128

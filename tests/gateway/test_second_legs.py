@@ -41,8 +41,8 @@ class Split(Mesh):
         self.now_s += wait_s
         return self.play(PromptComputed("r1", self.run, cached))
 
-    def word(self, engine: str = "e1", number: int = 1) -> list[GatewayEffect]:
-        return self.play(FromWorker("w1", Proceed("r1", number, engine)))
+    def word(self, engine: str = "e1", number: int = 1, due_in_s: float | None = None) -> list[GatewayEffect]:
+        return self.play(FromWorker("w1", Proceed("r1", number, engine, due_in_s)))
 
 
 def ended(effects: list[GatewayEffect]) -> list[Ended]:
@@ -52,7 +52,7 @@ def ended(effects: list[GatewayEffect]) -> list[Ended]:
 def test_a_prompt_that_is_computed_goes_on_where_the_worker_says() -> None:
     mesh = Split()
     assert mesh.computed() == [ToWorker("w1", Prefilled("r1", 1, 5))]
-    assert mesh.word("e2") == [GoOn("r1", mesh.run, "w1", "e2")]
+    assert mesh.word("e2", due_in_s=0.7) == [GoOn("r1", mesh.run, "w1", "e2", 0.7)]
     assert [mesh.agent._state.ledger.running_on(("w1", name)) for name in ("e1", "e2")] == [0, 1]
     assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == [ToWorker("w1", FirstToken("r1", 1))]
 

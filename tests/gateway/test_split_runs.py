@@ -54,7 +54,7 @@ async def ask(g: Gateway, c: httpx.AsyncClient, **fields: Any) -> httpx.Response
     asked = asyncio.ensure_future(c.post(PATH, json={**CHAT, **fields}))
     await g.until(lambda: bool(g.workers.of(Prefilled)) or asked.done())
     for told in g.workers.of(Prefilled):
-        g.workers.say("w1", Proceed(told.request_id, told.grant, "e1"))
+        g.workers.say("w1", Proceed(told.request_id, told.grant, "e1", due_in_s=1.25))
     return await asked
 
 
@@ -67,7 +67,7 @@ async def test_the_bodies_of_both_legs(streamed: bool) -> None:
             "max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "stream": False,
         }  # fmt: skip
         assert first["kv_transfer_params"] == {"do_remote_decode": True, "do_remote_prefill": False}
-        assert (second["kv_transfer_params"], second["max_tokens"]) == (PARAMS, 9)
+        assert (second["kv_transfer_params"], second["max_tokens"]) == (PARAMS | {"hmas_due_ms": 1250}, 9)
         assert (first["messages"], second["messages"]) == (CHAT["messages"], CHAT["messages"])
         assert (reply.content == PLAIN) is not streamed
         assert len(g.workers.of(FirstToken)) == streamed

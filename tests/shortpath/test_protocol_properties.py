@@ -37,13 +37,14 @@ def _weighted(kinds: dict[str, int]) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, rough: bool = True) -> Script:
+def scripts(draw: st.DrawFn, rough: bool = True, split: bool | None = None) -> Script:
     workers = draw(st.integers(1, 2))
     engines = draw(st.lists(st.integers(1, 4), min_size=2, max_size=3))
     setting = Setting(
         gateways=draw(st.integers(1, 2)),
         engines=tuple((n % workers, cap) for n, cap in enumerate(engines)),
         uncounted=frozenset({1} if draw(st.integers(0, 5)) == 5 else ()),
+        split=draw(st.booleans()) if split is None else split,
         seed=draw(st.integers(0, 1000)),
     )
     action = st.builds(
@@ -147,6 +148,12 @@ def test_undisturbed(script: Script) -> None:
 
 
 @settings(max_examples=examples(60))
-@given(scripts())
+@given(scripts(split=False))
 def test_whatever_happens(script: Script) -> None:
+    play(script)
+
+
+@settings(max_examples=examples(60))
+@given(scripts(split=True))
+def test_whatever_happens_to_requests_of_two_engines(script: Script) -> None:
     play(script)

@@ -20,6 +20,8 @@ from hmas.contracts.execution import (
     FirstToken,
     Grant,
     Load,
+    Prefilled,
+    Proceed,
     Progress,
     Refusal,
     Started,
@@ -36,6 +38,8 @@ from hmas.contracts.gateway import (
     GatewayEffect,
     GatewayEvent,
     GatewayTicked,
+    GoOn,
+    PromptComputed,
     PublishGatewayTelemetry,
     Refuse,
     RequestAnnotated,
@@ -67,7 +71,7 @@ from hmas.contracts.worker import (
 from hmas.gateway.agent import GatewayAgent, GatewayConfig
 from hmas.gateway.agent.config import RebalanceConfig
 from hmas.worker.agent import WorkerAgent, WorkerConfig
-from hmas.worker.agent.config import GatewayLinkConfig
+from hmas.worker.agent.config import GatewayLinkConfig, SplitConfig
 from tests.worker.builders import annotation, request
 
 DT = 0.05  # seconds per tick
@@ -92,16 +96,25 @@ class Violation(AssertionError):
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Who is there: sequences of each engine, the worker that owns it, and the number of gateways. An engine whose
-    number is in `uncounted` shows no counts of its own."""
+    number is in `uncounted` shows no counts of its own. With `split`, every second engine computes prompts for the
+    others of its worker."""
 
     gateways: int
     engines: tuple[tuple[int, int], ...]  # (worker's number, max_num_seqs)
     uncounted: frozenset[int] = frozenset()
+    split: bool = False
     seed: int = 0
 
     @property
     def workers(self) -> int:
         return 1 + max(worker for worker, _ in self.engines)
+
+    def role(self, number: int) -> str:
+        """What an engine is for: of those of its worker, the first computes prompts, the second answers, and so on."""
+        mine = [n for n, (worker, _) in enumerate(self.engines) if worker == self.engines[number][0]]
+        if not self.split or len(mine) == 1:
+            return ""
+        return "decode" if mine.index(number) % 2 else "prefill"
 
 
 @dataclass(eq=False, slots=True)
@@ -119,7 +132,8 @@ class Asked:
 
 @dataclass(eq=False, slots=True)
 class Run:
-    """One StartRun of a gateway, and what the engine does with it."""
+    """One StartRun of a gateway, and what the engine does with it. `prefill` computes its prompt first, if it is not
+    None; until that is `computed` the run is there."""
 
     asked: Asked
     number: int
@@ -132,12 +146,19 @@ class Run:
     ticks: int = 0
     produced: int = 0
     excused: bool = False  # it may exceed N_run: the worker could not know of it
+    prefill: "Engine | None" = None
+    computed: bool = False
+    proceeds: bool = False
+
+    @property
+    def place(self) -> "Engine":
+        return self.engine if self.prefill is None or self.computed else self.prefill
 
 
 class Engine:
     """Runs at most `cap` sequences at once, others wait; a token each tick after the first."""
 
-    def __init__(self, name: str, cap: int, counted: bool) -> None:
+    def __init__(self, name: str, cap: int, counted: bool, role: str = "") -> None:
         self.name, self.cap, self.counted = name, cap, counted
         self.runs: dict[str, Run] = {}  # by request
         self.alive = True
@@ -148,7 +169,7 @@ class Engine:
         self.unreached: dict[str, int] = {}  # gateways that cannot connect, and until when
         self.info = EngineInfo(
             engine=name, up=True, dialect="emulated", hardware="A100", max_model_len=8192, kv_capacity_tokens=1_000_000,
-            block_size=16, max_num_seqs=cap, endpoint=f"http://{name}",
+            block_size=16, max_num_seqs=cap, endpoint=f"http://{name}", kv="nixl-pull" if role else "", role=role,
         )  # fmt: skip
 
 
@@ -188,6 +209,13 @@ class Granted:
     tick: int
     answered: bool = False
     stops: int = 0
+    prefill: str = ""  # the engine that computes its prompt, until the worker hears that it has
+    computed: int = 0  # when it heard that
+
+    @property
+    def engines(self) -> set[str]:
+        """Where it takes a slot."""
+        return {self.engine, self.prefill} - {""}
 
 
 class GatewaySide:
@@ -344,6 +372,8 @@ class GatewaySide:
                         self.send(conn, worker, message, world.rng.choice((0, 0, 1, 3)) if opened else 0)
                 case StartRun():
                     self.start(effect, event)
+                case GoOn():
+                    self.go_on(effect)
                 case StopRun(request_id, number):
                     run = self.runs.pop(request_id, None)
                     self.check(run is not None and run.number == number, "runs", f"{effect}, but the run is {run}")
@@ -361,9 +391,11 @@ class GatewaySide:
         if opened:
             assert isinstance(event, StreamChanged)
             adopts = [e.message for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Adopt)]
-            adopted = {(a.request.id, a.engine, a.grant, a.first_token_s is not None) for a in adopts}
+            adopted = {
+                (a.request.id, a.engine, a.grant, a.first_token_s is not None, a.prefill, a.prefilled) for a in adopts
+            }
             there = {
-                (i, run.engine.name, run.grant.grant if run.grant else 0, run.asked.relayed is run)
+                (i, run.engine.name, run.grant.grant if run.grant else 0, run.asked.relayed is run, *_leg(run))
                 for i, run in self.runs.items() if run.worker == event.worker
             }  # fmt: skip
             self.check(adopted == there, "snapshot", f"{adopted} are adopted, but {there} run")
@@ -402,6 +434,7 @@ class GatewaySide:
         conn = self.conn(effect.worker)
         run = Run(asked, effect.run, effect.worker, engine, grant, world.tick)
         if grant is not None:
+            run.prefill = world.engines[grant.prefill] if grant.prefill else None
             given = isinstance(event, FromWorker) and event.message == grant and event.worker == effect.worker
             self.check(given, "runs", f"{effect} without its grant")
             assert conn is not None
@@ -426,9 +459,21 @@ class GatewaySide:
         world.runs[self.id, run.number] = run
         world.commands.append((world.tick + 1, True, run))
 
+    def go_on(self, effect: GoOn) -> None:
+        run = self.runs.get(effect.request_id)
+        going = run is not None and run.number == effect.run and run.computed and not run.proceeds
+        self.check(going, "legs", f"{effect}, but the run is {run}")
+        assert run is not None
+        self.check(self.world.owner.get(effect.engine) == run.worker, "legs", f"{effect}: not an engine of that worker")
+        run.engine, run.proceeds, run.ticks = self.world.engines[effect.engine], True, 0
+        self.world.commands.append((self.world.tick + 1, True, run))
+
     def on_engine(self, run: Run, what: str, ending: dict[str, Any]) -> None:
         """An engine's answer got further."""
         if not run.active:
+            return
+        if what == "computed":
+            self.step(PromptComputed(run.asked.id, run.number, 0))
             return
         if what == "first":
             self.check(run.asked.relayed is None, "one run", f"bytes of two runs for {run.asked.id}")
@@ -529,9 +574,10 @@ class WorkerSide:
                 self.scraped.append((tick, engine, frozenset(engine.runs)))
 
     def sample(self, engine: Engine, taken: int, running: frozenset[str]) -> None:
-        books = {i for i, g in self.grants.items() if g.engine == engine.name}
+        books = {i for i, g in self.grants.items() if engine.name in g.engines}
         seen = self.samples[engine.name]
-        old = sum(self.world.tick - self.grants[i].tick >= STARTED_DUE for i in books)
+        there = [self.grants[i] for i in books if not (self.grants[i].prefill and self.grants[i].engine == engine.name)]
+        old = sum(self.world.tick - max(g.tick, g.computed) >= STARTED_DUE for g in there)
         seen.append(Seen(running, len(books - running)))
         self.short[engine.name] = (self.short[engine.name][1], old - len(running))
         del seen[:-2]
@@ -617,16 +663,23 @@ class WorkerSide:
             case Synced():
                 conn.synced = True
                 self.lost.pop(gateway, None)
+            case Prefilled(request_id, grant):
+                record = self.grants.get(request_id)
+                if record is not None and record.number == grant:
+                    record.answered = True
+                    self.computed(record)
             case Started(request_id, grant) | FirstToken(request_id, grant):
                 record = self.grants.get(request_id)
                 if record is not None and record.number == grant:
                     record.answered = True
+                    if isinstance(message, FirstToken):
+                        record.prefill, record.computed = "", 0
             case Ended(request_id=request_id, grant=grant):
                 record = self.grants.get(request_id)
                 if record is not None and record.number == grant:
                     record.answered = True
                     if message.unreached:
-                        self.blocked[gateway, record.engine] = tick
+                        self.blocked[gateway, record.prefill if message.at_prefill else record.engine] = tick
                     if message.retryable:  # it waits here again, also if it was adopted
                         self.submitted[request_id] = gateway, record.attempt
                     else:
@@ -647,10 +700,19 @@ class WorkerSide:
         if not holds:
             raise self.world.violation(rule, f"{self.id}: {text}")
 
+    def computed(self, record: Granted) -> None:
+        if record.prefill:
+            record.prefill, record.computed = "", self.world.tick
+
     def books(self) -> dict[str, Any]:
         """Entries that the agent counts at its engines, by request."""
-        fleet = self.agent._state.fleet
-        return {i: entry for engine in fleet.values() for i, entry in engine.running.items()}
+        running = (pair for engine in self.agent._state.fleet.values() for pair in engine.running.items())
+        return {i: entry for i, entry in running if entry.engine != entry.prefill_on}
+
+    def legs(self) -> dict[str, str]:
+        """The engines at which it counts prompts that they compute for others, by request."""
+        running = (pair for engine in self.agent._state.fleet.values() for pair in engine.running.items())
+        return {i: entry.engine for i, entry in running if entry.engine == entry.prefill_on}
 
     def step(self, event: WorkerEvent) -> None:
         world = self.world
@@ -672,7 +734,11 @@ class WorkerSide:
             match message:
                 case Grant():
                     self.granted(gateway, message, event)
-                    granted.add(message.engine)
+                    granted |= {message.engine, message.prefill} - {""}
+                case Proceed(request_id, number):
+                    going = self.grants.get(request_id)
+                    known = going is not None and going.number == number
+                    self.check(known, "legs", f"{message} of nothing granted")
                 case Stop(request_id, number):
                     stopped = self.grants.get(request_id)
                     self.check(
@@ -698,17 +764,33 @@ class WorkerSide:
                 assert isinstance(event.message, Adopt)
                 adopt = event.message
                 since = round(adopt.granted_s / DT)
+                leg = adopt.prefill if adopt.first_token_s is None else ""
                 self.grants[request_id] = Granted(
-                    event.gateway, request_id, adopt.attempt, adopt.grant, entry.engine, since, True
+                    event.gateway, request_id, adopt.attempt, adopt.grant, entry.engine, since, True, prefill=leg
                 )
         if isinstance(event, FromGateway) and isinstance(event.message, Adopt) and event.message.engine in self.samples:
             held = self.grants.get(event.message.request.id)
             self.check(held is not None and held.engine == event.message.engine, "books", "a run is not adopted")
             assert held is not None
+            begun = event.message.first_token_s is not None
+            if held.number != event.message.grant:
+                held.prefill, held.computed = "" if begun else event.message.prefill, 0
+            if begun:
+                held.prefill, held.computed = "", 0
+            elif event.message.prefilled:
+                self.computed(held)
             held.number, held.attempt, held.answered = event.message.grant, event.message.attempt, True
             held.tick, held.stops = round(event.message.granted_s / DT), 0
+        legs = self.legs()
+        if isinstance(event, EngineSampled):
+            for record in self.grants.values():
+                if record.prefill == event.engine and record.request_id not in legs:
+                    self.check_orphan(record, record.prefill)
+                    self.computed(record)
         for name in granted:
             self.check_bound(name)
+        computing = {i: g.prefill for i, g in self.grants.items() if g.prefill}
+        self.check(legs == computing, "legs", f"{legs} are counted, but {computing} are computed")
         if isinstance(event, HeartbeatDue):
             for engine in self.engines:
                 given = sum(s.slots for load in loads.values() for s in load.shares if s.engine == engine.name)
@@ -725,19 +807,19 @@ class WorkerSide:
         self.numbers.add(grant.grant)
         waiting = self.submitted.get(grant.request_id)
         self.check(waiting == (gateway, grant.attempt), "grants", f"{grant}, but what waits is {waiting}")
-        self.check(grant.engine in self.believed, "grants", f"{grant}: the engine is not up")
+        for name in {grant.engine, grant.prefill} - {""}:
+            self.check(name in self.believed, "grants", f"{grant}: {name} is not up")
+            if world.engines[name].counted:
+                self.check(bool(self.samples[name]), "sampled", f"{grant} before a sample of {name}")
+            else:
+                self.check(tick - self.believed[name] >= 39, "sampled", f"{grant} before 2 s of {name}")
+            self.check(tick - self.blocked.get((gateway, name), -99) >= 19, "blocked", f"{grant} too early for {name}")
         self.check(not self.draining, "drain", f"{grant} while the worker drains")
-        engine = world.engines[grant.engine]
-        if engine.counted:
-            self.check(bool(self.samples[grant.engine]), "sampled", f"{grant} before a sample")
-        else:
-            self.check(tick - self.believed[grant.engine] >= 39, "sampled", f"{grant} before 2 s")
-        self.check(tick - self.blocked.get((gateway, grant.engine), -99) >= 19, "blocked", f"{grant} too early")
         for other in self.grants.values():
             late = other.gateway == gateway and not other.answered and tick - other.tick > STARTED_LATE
             self.check(not late, "lag", f"{grant}, but grant {other} is not answered")
         self.grants[grant.request_id] = Granted(
-            gateway, grant.request_id, grant.attempt, grant.grant, grant.engine, tick
+            gateway, grant.request_id, grant.attempt, grant.grant, grant.engine, tick, prefill=grant.prefill
         )
 
     def freed(self, record: Granted, event: WorkerEvent) -> None:
@@ -762,24 +844,32 @@ class WorkerSide:
                     right = False
             self.check(right, "freed", f"{record} was freed by {event}")
             return
-        orphan = record.gateway in self.lost
-        engine = self.world.engines[record.engine]
-        if isinstance(event, EngineSampled) and orphan and event.engine == record.engine and engine.counted:
-            short = self.short[record.engine]
+        if isinstance(event, EngineSampled) and event.engine == record.engine:
+            self.check(not record.prefill, "orphans", f"{record} was freed before its prompt was computed")
+            self.check_orphan(record, record.engine)
+            return
+        self.check(False, "freed", f"{record} was freed by {event}")
+
+    def check_orphan(self, record: Granted, name: str) -> None:
+        """An engine no longer counts a request of a gateway that is lost: it showed fewer than it should have, or it
+        shows nothing and has had its time."""
+        orphan, engine = record.gateway in self.lost, self.world.engines[name]
+        if orphan and engine.counted:
+            short = self.short[name]
             self.check(min(short) > 0, "orphans", f"{record} was freed, but its engine may run it: {short}")
-            run = engine.runs.get(record.request_id)
-            if run is not None:
-                run.excused = True
+            for run in self.world.runs.values():  # it may also be between two engines, at a gateway that is frozen
+                if run.active and run.asked.id == record.request_id:
+                    run.excused = True
             return
         waited = self.world.tick - self.lost.get(record.gateway, self.world.tick) >= SILENCE - 1
-        self.check(orphan and not engine.counted and waited, "freed", f"{record} was freed by {event}")
+        self.check(orphan and waited, "freed", f"{record} was freed by a sample of {name}")
 
     def check_bound(self, name: str) -> None:
         """After a grant: what the books count and what the engine has long shown beyond them fit N_run."""
         engine = self.world.engines[name]
         if not engine.counted:
             return
-        mine = {i for i, g in self.grants.items() if g.engine == name}
+        mine = {i for i, g in self.grants.items() if name in g.engines}
         seen = self.samples[name]
         foreign = {
             i for i, run in engine.runs.items()
@@ -818,10 +908,11 @@ def gateway_config(name: str) -> GatewayConfig:
     return GatewayConfig(gateway=name, rebalance=RebalanceConfig(every_s=0.3, after=2, min_s=0.2, min_share=0.2))
 
 
-def worker_config(name: str, incarnation: str) -> WorkerConfig:
+def worker_config(name: str, incarnation: str, split: str = "always") -> WorkerConfig:
+    """Nothing is split where no engine hands KV over."""
     return WorkerConfig(
         worker=name, incarnation=incarnation, address=f"{name}:1", pool="m", telemetry_period_s=5.0,
-        gateways=GatewayLinkConfig(max_block_s=2.0),
+        gateways=GatewayLinkConfig(max_block_s=2.0), split=SplitConfig(rule=split),
     )  # fmt: skip
 
 
@@ -835,7 +926,8 @@ class World:
         self.log: deque[tuple[int, str, Any, Any]] = deque(maxlen=LOG)
         self.owner = {f"e{n}": f"w{worker + 1}" for n, (worker, _) in enumerate(setting.engines)}
         self.engines = {
-            f"e{n}": Engine(f"e{n}", cap, n not in setting.uncounted) for n, (_, cap) in enumerate(setting.engines)
+            f"e{n}": Engine(f"e{n}", cap, n not in setting.uncounted, setting.role(n))
+            for n, (_, cap) in enumerate(setting.engines)
         }
         self.commands: list[tuple[int, bool, Run]] = []
         self.runs: dict[tuple[str, int], Run] = {}
@@ -942,11 +1034,11 @@ class World:
     def _leave_engine(self, run: Run) -> None:
         if run.running:
             run.running = False
-            del run.engine.runs[run.asked.id]
+            del run.place.runs[run.asked.id]
 
     def _accept(self, run: Run) -> None:
-        engine, asked = run.engine, run.asked
-        end: dict[str, Any] = {"outcome": Outcome.ENGINE_ERROR, "message": "failed", "retryable": True}
+        engine, asked = run.place, run.asked
+        end = _failure(run)
         if not engine.alive or engine.unreached.get(asked.gateway.name, 0) > self.tick:
             end["unreached"] = True
         elif engine.busy_until > self.tick:
@@ -976,6 +1068,11 @@ class World:
                 engine.failing -= 1
                 self._fail(run, 500)
                 return
+            if engine is not run.engine:
+                self._leave_engine(run)
+                run.computed = True
+                self._answer(run, "computed", {})
+                return
             if run.asked.stream:
                 self._answer(run, "first", {})
         run.produced += 1
@@ -988,8 +1085,7 @@ class World:
 
     def _fail(self, run: Run, status: int) -> None:
         self._leave_engine(run)
-        end = {"outcome": Outcome.ENGINE_ERROR, "message": "failed", "status": status, "retryable": True}
-        self._answer(run, "end", end)
+        self._answer(run, "end", _failure(run) | {"status": status})
 
     # --- what may happen
 
@@ -1115,12 +1211,13 @@ class World:
         self.check_outcomes()
 
     def wait_quiet(self) -> None:
-        for _ in range(QUIET):
+        most = 2 * QUIET if self.setting.split else QUIET  # half of the engines answer, and each request takes two
+        for _ in range(most):
             self.turn()
             if not self.busy:
                 return
         waiting = {s.id: list(s.asked) for s in self.gateways.values() if s is not None}
-        raise self.violation("waits", f"after {QUIET * DT:.0f} s there still wait {waiting}")
+        raise self.violation("waits", f"after {most * DT:.0f} s there still wait {waiting}")
 
     def check_books(self) -> None:
         for gateway in self.gateways.values():
@@ -1131,7 +1228,8 @@ class World:
             assert worker is not None
             state = worker.agent._state
             for engine in state.fleet.values():
-                if engine.running or engine.books.blocks or engine.books.decoding or engine.prefill.entries():
+                books = engine.books
+                if engine.running or books.blocks or books.kept_blocks or books.decoding or engine.prefill.entries():
                     raise self.violation("quiet", f"{worker.id} counts {engine.running}, {engine.books.blocks} blocks")
             if len(state.queue):
                 raise self.violation("quiet", f"{worker.id} has {len(state.queue)} requests")
@@ -1145,8 +1243,9 @@ class World:
         for _ in range(FILLED):
             self.turn()
             full |= {e.name for e in self.engines.values() if len(e.runs) >= e.cap}
-        if len(full) < len(self.engines):
-            raise self.violation("leak", f"only {sorted(full)} were ever full")
+        answering = {e.name for e in self.engines.values() if e.info.role != "prefill"}
+        if not answering <= full:
+            raise self.violation("leak", f"of {sorted(answering)} only {sorted(full)} were ever full")
 
     def check_outcomes(self) -> None:
         for request_id, outcome in self.outcomes.items():
@@ -1161,3 +1260,15 @@ def _dull(effect: Any) -> bool:
 def _brief(said: Any) -> str:
     """An event or effect without the text of a whole request."""
     return sub(r"Request\(id='([^']*)'.*?relegate=\w+\)", r"\1", sub(r"timeline=Timeline\(.*?\)", "", str(said)))
+
+
+def _leg(run: Run) -> tuple[str, bool]:
+    """Which engine computes a run's prompt, and whether it has; neither counts any more once there is a token."""
+    if run.prefill is None or run.asked.relayed is run:
+        return "", False
+    return run.prefill.name, run.computed
+
+
+def _failure(run: Run) -> dict[str, Any]:
+    return {"outcome": Outcome.ENGINE_ERROR, "message": "failed", "retryable": True,
+            "at_prefill": run.place is not run.engine}  # fmt: skip

@@ -15,6 +15,7 @@ from hmas.worker.agent.split.slack import Slack, harm, slacks
 from tests.worker.builders import Scripted, annotation, dispatched, engine, entry, granted, request, sampled, stopped
 
 P, D = "p", "d"
+TTFT_S = 4.0  # of a request
 
 
 def config(rule: str = "always", **changes: Any) -> WorkerConfig:
@@ -51,7 +52,7 @@ def test_the_books_of_both_engines_from_the_grant_to_the_first_token() -> None:
     answer_blocks = booked(agent, D)[1]
     assert (booked(agent, P), booked(agent, D)[0]) == ((1, 7), 1)  # 100 tokens and the first one, in blocks of 16
     assert agent.state.running == 1
-    assert proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D)]
+    assert proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, pytest.approx(TTFT_S - 0.2))]
     assert (booked(agent, P), booked(agent, D)) == ((0, 7), (1, answer_blocks))
     agent.first_token(0.3, "r1")
     assert (booked(agent, P), booked(agent, D)[0]) == ((0, 0), 1)
@@ -62,7 +63,7 @@ def test_the_books_of_both_engines_from_the_grant_to_the_first_token() -> None:
 def test_a_prompt_that_is_computed_twice_goes_on_twice_and_is_booked_once() -> None:
     agent = two()
     agent.submit(0.0, request())
-    assert proceeds(prefilled(agent, 0.2)) == proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D)]
+    assert proceeds(prefilled(agent, 0.2)) == proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, TTFT_S - 0.2)]
     assert booked(agent, P) == (0, 7)
 
 
@@ -111,7 +112,7 @@ def test_a_request_that_is_adopted_is_booked_on_both(prefilled_there: bool, bloc
     )  # fmt: skip
     agent.connect(1.0, "g1", adopt)
     assert (booked(agent, P), booked(agent, D)[0]) == (blocks, 1)
-    assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D)]
+    assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D, pytest.approx(TTFT_S - 1.1))]
 
 
 def test_roles_bind_where_the_rule_says_so() -> None:

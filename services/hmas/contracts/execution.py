@@ -179,11 +179,12 @@ class Grant:
 @dataclass(frozen=True, slots=True)
 class Proceed:
     """The prompt of a split request is computed: `engine` is to answer it now. If that is the one which computed it,
-    nothing is read from anywhere."""
+    nothing is read from anywhere. In `due_in_s` seconds its first token is due, None if it is no longer hoped for."""
 
     request_id: str
     grant: int
     engine: str
+    due_in_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

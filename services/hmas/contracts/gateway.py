@@ -268,12 +268,14 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class GoOn:
-    """Send a split request, whose prompt is computed, to `engine` of `worker` for its answer."""
+    """Send a split request, whose prompt is computed, to `engine` of `worker` for its answer. In `due_in_s` seconds its
+    first token is due, None where nobody says so."""
 
     request_id: str
     run: int
     worker: str
     engine: str
+    due_in_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--kv-transfer-config",
         type=KvTransferConfig.parse,
-        help='hands KV over to other emulated engines, such as {"kv_connector": "NixlConnector", "kv_role": "kv_both"}',
+        help='hands KV over to other emulated engines: {"kv_connector": "NixlConnector", "kv_role": "kv_both"}; '
+        "they reach this one at VLLM_NIXL_SIDE_CHANNEL_HOST, or at --host",
     )
     p.add_argument("--start-delay-s", type=float, default=0.0, help="seconds until it listens, as a model is loaded")
     p.add_argument("--shutdown-grace-s", type=int, default=5, help="seconds for which streams go on after SIGTERM")
@@ -119,7 +120,8 @@ def main(argv: list[str] | None = None) -> int:
         length = OutputLength(args.output_median, args.output_sigma, args.seed)
         if args.kv_transfer_config is not None and not args.port:
             raise ValueError("--kv-transfer-config needs a --port, which other engines are told")
-        name, address = args.served_model_name or profile.name, (args.host, args.port)
+        name = args.served_model_name or profile.name
+        address = os.environ.get("VLLM_NIXL_SIDE_CHANNEL_HOST", args.host), args.port
         app = EngineServer(profile, name, length, args.kv_events_config, args.kv_transfer_config, address)
     except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)

@@ -24,7 +24,7 @@ from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
 from hmas.gateway.engines.proxied import ProxiedRun
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
-from hmas.gateway.engines.split_runs import FirstLeg, extended, first_leg_body
+from hmas.gateway.engines.split_runs import FirstLeg, first_leg_body, second_leg_body
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.openai.body import Call
 from hmas.gateway.token_scale import TokenScale
@@ -116,8 +116,9 @@ class EngineRelay:
             return
         model = self._directory.engine_name(call.model, exchange.pool)
         body = run_body(model, call.rest, trace.grant, call.xargs, call.seed)
-        params = {"kv_transfer_params": handed.params}
-        run.http = client.send(call.form.path, extended(body, params), effect.request_id, exchange.traceparent, run)
+        run.tell_cached(handed.told)
+        second = second_leg_body(body, handed, effect.due_in_s)
+        run.http = client.send(call.form.path, second, effect.request_id, exchange.traceparent, run)
 
     def _new_run(self, exchange: Exchange, call: Call, number: int) -> GatewayRun:
         request_id, form, most = exchange.request.id, call.form, exchange.request.max_tokens

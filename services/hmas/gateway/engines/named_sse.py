@@ -7,6 +7,7 @@ from typing import Any
 
 from hmas.gateway.api_form import EventNames
 from hmas.gateway.engines.answer_checks import Usage, fault_of_end, is_lost, usage_of
+from hmas.gateway.engines.retold import event_of, retold
 from hmas.gateway.engines.sse import SseDecoder, event_object
 
 _STOP = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -43,35 +44,37 @@ class NamedSseDecoder(SseDecoder):
     def _is_whole(self, event: bytes) -> bool:
         return event_object(event) is not None
 
-    def _take(self, event: bytes) -> tuple[bool, int]:
+    def _take(self, event: bytes) -> tuple[bytes, int]:
         name = next((line[6:].strip() for line in event.splitlines() if line.startswith(b"event:")), b"")
         if self._names.is_token(name):
             self._started = True
-            return True, 1
+            return event, 1
         document = event_object(event)
         if document is None:
-            return True, 0  # a comment, or nothing that is known
+            return event, 0  # a comment, or nothing that is known
         if not name:
             name = str(document.get("type", "")).encode()
             if self._names.is_token(name):
                 self._started = True
-                return True, 1
-        return self._take_named(name, document)
+                return event, 1
+        return self._take_named(event, name, document)
 
-    def _take_named(self, name: bytes, document: dict[str, Any]) -> tuple[bool, int]:
+    def _take_named(self, event: bytes, name: bytes, document: dict[str, Any]) -> tuple[bytes, int]:
         answer = _inner(document, "response") or _inner(document, "message") or document
         error = document.get("error") or answer.get("error")
         if name == b"error" or error:
             self._ended = True
             fault = error or {each: document.get(each) for each in ("message", "code", "param")}
             self.error = fault if isinstance(fault, dict) else {"message": str(fault)}
-            return False, 0
+            return b"", 0
+        if retold(answer, self.prompt_cached):
+            event = event_of(event, document)
         self._learn(answer)
         ends = name in self._names.ends
         self._reason = self._reason_of(name, document, answer) or self._reason
         if ends or (self._reason and is_lost(self._reason)):
             self.done = self._ended = True
-        return not (self.done and self.fault()), 0
+        return b"" if self.done and self.fault() else event, 0
 
     def _reason_of(self, name: bytes, document: dict[str, Any], answer: dict[str, Any]) -> str:
         """Returns why the answer ended, empty if the event does not say so. The last event of the Responses API does by

@@ -9,6 +9,7 @@ import orjson
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.api_form import ApiForm
 from hmas.gateway.engines.answer_checks import NO_USAGE, Usage, fault_of_answer, usage_of
+from hmas.gateway.engines.retold import retold
 from hmas.laws.figures import MAX_TEXT, shortened
 
 # Statuses for overload and for the mesh's own credentials: not the client's fault, so another engine may serve it.
@@ -32,9 +33,10 @@ class ReplyEnd:
     unreached: bool = False
 
 
-def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None) -> ReplyEnd:
+def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None, prompt_cached: int | None = None) -> ReplyEnd:
     """Returns the end of an answer with status 200 that is not streamed; its body may still be an error. `max_tokens`:
-    the most that it may have, if the request says so."""
+    the most that it may have, if the request says so. `prompt_cached`: as the engine said that computed the prompt for
+    this one."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -43,6 +45,8 @@ def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None) -> Repl
         return error_end(document)
     if fault := fault_of_answer(document, form, body):
         return _no_answer(fault)
+    if isinstance(document, dict) and retold(document, prompt_cached):
+        body = orjson.dumps(document)
     usage = usage_of(document, generated=0 if form.prefill_only else None) or NO_USAGE
     return ReplyEnd(outcome=Outcome.FINISHED, status=200, data=body, usage=usage.within(max_tokens))
 

@@ -52,6 +52,7 @@ class GatewayRun:
         self.tokens = 0
         self.http: HttpExchange | None = None
         self._sink, self._max_bytes = sink, max_bytes
+        self._prompt_cached: int | None = None
         self._over = False
         self._status = 0
         self._bodies: list[bytes] = []
@@ -79,6 +80,10 @@ class GatewayRun:
         """Ends the run as another answer than its own did: that of the engine which was to compute the prompt."""
         self._finish(end)
 
+    def tell_cached(self, tokens: int | None) -> None:
+        """Has the answer say that so many tokens of the prompt were cached: by another engine, which computed it."""
+        self._prompt_cached = tokens
+
     # --- Reply ---
 
     def on_head(self, status: int) -> None:
@@ -104,7 +109,10 @@ class GatewayRun:
             return
         body = b"".join(self._bodies)
         whole = self._status == 200
-        self._finish(plain_end(body, self._form, self._max_tokens) if whole else refusal(self._status, body))
+        end = (
+            plain_end(body, self._form, self._max_tokens, self._prompt_cached) if whole else refusal(self._status, body)
+        )
+        self._finish(end)
 
     def on_failure(self, reason: str) -> None:
         self.fail(reason, unreached=self.http is not None and self.http.unreached)
@@ -139,6 +147,9 @@ class StreamedRun(GatewayRun):
         self._push = push
         self._decoder = NamedSseDecoder(form.events) if form.events else SseDecoder(strip_usage=strip_usage)
         self._held = b""
+
+    def tell_cached(self, tokens: int | None) -> None:
+        self._decoder.prompt_cached = tokens
 
     def on_body(self, data: bytes) -> None:
         if self._over:

@@ -34,21 +34,17 @@ MAX_BYTES = 2**20  # of a first leg's answer
 def first_leg_body(path: str, body: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Returns the body of a first leg: its fields come last, where they hold against the client's."""
     names = (*_OF_FORM.get(path, ()), "kv_transfer_params")
-    return extended(body, {name: FIRST_LEG[name] for name in names})
-
-
-def extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
-    """Returns a body, whose second part ends a JSON object, with more fields at its end."""
-    start, rest = body
-    return start, rest.rstrip()[:-1] + b"," + orjson.dumps(fields)[1:]
+    return _extended(body, {name: FIRST_LEG[name] for name in names})
 
 
 @dataclass(slots=True)
 class Handed:
-    """What the first leg's answer says: where the KV is, and how many tokens of the prompt its engine had cached."""
+    """What the first leg's answer says: where the KV is, and how many tokens of the prompt its engine had cached.
+    `told`: the same as clients are told it, None where they are not."""
 
     params: dict[str, Any]
     cached_tokens: int | None
+    told: int | None
 
 
 class FirstLeg:
@@ -94,6 +90,20 @@ def _handed(body: bytes) -> Handed | None:
     if not isinstance(params, dict) or not params:
         return None
     usage, cached = usage_of(document), params.get("remote_prefill_cached_tokens")
-    if usage is not None and usage.cached_tokens is not None:
-        cached = usage.cached_tokens
-    return Handed(params, cached if isinstance(cached, int) and 0 <= cached < 2**31 else None)
+    told = None if usage is None else usage.cached_tokens
+    if told is not None:
+        cached = told
+    return Handed(params, cached if isinstance(cached, int) and 0 <= cached < 2**31 else None, told)
+
+
+def second_leg_body(body: tuple[bytes, bytes], handed: Handed, due_in_s: float | None) -> tuple[bytes, bytes]:
+    """Returns the body of a second leg: the same with the first one's parameters, and with the time in which its first
+    token is due, which vLLM passes on to its connector."""
+    due = {} if due_in_s is None else {"hmas_due_ms": round(1000.0 * due_in_s)}
+    return _extended(body, {"kv_transfer_params": handed.params | due})
+
+
+def _extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Returns a body, whose second part ends a JSON object, with more fields at its end."""
+    start, rest = body
+    return start, rest.rstrip()[:-1] + b"," + orjson.dumps(fields)[1:]

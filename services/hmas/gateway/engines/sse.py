@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from hmas.gateway.engines.answer_checks import Usage, fault_of_end, is_lost, reason_of, usage_of
+from hmas.gateway.engines.retold import event_of, retold
 
 MAX_EVENT_BYTES = 8 * 2**20
 _CONTENT_FIELDS = ("content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "text")
@@ -24,8 +25,11 @@ class SseDecoder:
 
     `done` is true once `[DONE]` came, or a reason by which the engine gave the answer up; `fault` then tells whether
     the answer is whole. `error` is the object of an error event, and `usage` the token counts that are believed, each
-    None until it came. `strip_usage`: usage events are not relayed to the client.
+    None until it came. `strip_usage`: usage events are not relayed to the client. `prompt_cached`: tokens of the prompt
+    that the engine which computed it had cached, None if that is the one that answers.
     """
+
+    prompt_cached: int | None = None
 
     def __init__(self, *, strip_usage: bool) -> None:
         self._strip_usage = strip_usage
@@ -100,20 +104,20 @@ class SseDecoder:
             relay, token = self._take(event)
             tokens += token
             if relay:
-                relayed.append(event + self._delimiter)
+                relayed.append(relay + self._delimiter)
         return b"".join(relayed), tokens
 
-    def _take(self, event: bytes) -> tuple[bool, int]:
-        """Returns whether to relay an event, and the number of tokens that it counts for, 0 or 1."""
+    def _take(self, event: bytes) -> tuple[bytes, int]:
+        """Returns what to relay of an event, and the number of tokens that it counts for, 0 or 1."""
         if self._started and event.startswith(b"data:") and not _may_be_special(event):
             self._latest = event
-            return True, 1
+            return event, 1
         payload = _payload(event)
         if payload == b"[DONE]":
             self.done = self._ended = True
-            return not self.fault(), 0
+            return b"" if self.fault() else event, 0
         if not payload:
-            return True, 0  # a comment, or a field that is not data
+            return event, 0  # a comment, or a field that is not data
         return self._take_chunk(event, _object(payload) or _NO_OBJECT)
 
     def _is_whole(self, event: bytes) -> bool:
@@ -121,25 +125,28 @@ class SseDecoder:
         payload = _payload(event)
         return payload == b"[DONE]" or bool(_object(payload))
 
-    def _take_chunk(self, event: bytes, chunk: dict[str, Any]) -> tuple[bool, int]:
+    def _take_chunk(self, event: bytes, chunk: dict[str, Any]) -> tuple[bytes, int]:
         error = chunk.get("error") or (chunk if chunk.get("object") == "error" else None)
         if error:
             self._ended = True
             self.error = error if isinstance(error, dict) else {"message": str(error)}
-            return False, 0
+            return b"", 0
+        if retold(chunk, self.prompt_cached):
+            event = event_of(event, chunk)
         if not chunk.get("choices"):
             has_usage = isinstance(chunk.get("usage"), dict)
             self.usage = usage_of(chunk) if has_usage else self.usage
-            return not (self._strip_usage and (has_usage or self.usage is not None)), 0
+            stripped = self._strip_usage and (has_usage or self.usage is not None)
+            return b"" if stripped else event, 0
         self._reason = reason_of(chunk["choices"]) or self._reason
         if self._reason and is_lost(self._reason):
             self.done = self._ended = True
-            return False, 0
+            return b"", 0
         if self._started or _is_token(chunk["choices"]):
             self._started = True
             self._latest = event
-            return True, 1
-        return True, 0
+            return event, 1
+        return event, 0
 
 
 def _object(payload: bytes) -> dict[str, Any] | None:

@@ -234,14 +234,16 @@ class Grant(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ...) -> None: ...
 
 class Proceed(_message.Message):
-    __slots__ = ("request_id", "grant", "engine")
+    __slots__ = ("request_id", "grant", "engine", "due_in_s")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
+    DUE_IN_S_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     grant: int
     engine: str
-    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
+    due_in_s: float
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., due_in_s: _Optional[float] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("request_id", "grant", "reason")

@@ -66,8 +66,9 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     if prefill is None:
         engine.adopt(state.now_s, entry, state.prefill_s(entry, engine), message.first_token_s)
         return
-    engine.adopt(state.now_s, entry, None, None)
+    engine.occupy(state.now_s, entry, None)
     blocks = state.gate.need(prefill, entry, 1.0)
-    state.split_books.begin(state.now_s, entry, prefill, blocks, state.prefill_s(entry, prefill))
+    state.split_books.begin(state.now_s, entry, engine, prefill, blocks, state.prefill_s(entry, prefill))
+    (engine if message.prefilled else prefill).adopt_one()
     if message.prefilled:
         state.split_books.computed(state.now_s, entry)

@@ -1,7 +1,9 @@
 """How the worker agent reacts to what happens to granted requests: gateways tell of starts, tokens and ends, engines of
 their load and of coming up and going down."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 from hmas.contracts.execution import Declined, Ended, FirstToken, Prefilled, Proceed, Progress, Started, Stop
 from hmas.contracts.outcome import Outcome
@@ -55,7 +57,8 @@ def on_prefilled(state: WorkerState, gateway: Gateway, message: Prefilled) -> li
         effects += _trust(state, lender)
         if message.cached_tokens is not None:
             lender.prefix.learn(entry.expected_cached, message.cached_tokens)
-    return [*effects, ToGateway(gateway.name, Proceed(entry.request.id, entry.grant, entry.engine))]
+    due_in_s = None if entry.relegated else entry.ttft_deadline_s - state.now_s
+    return [*effects, ToGateway(gateway.name, Proceed(entry.request.id, entry.grant, entry.engine, due_in_s))]
 
 
 def on_first_token(state: WorkerState, gateway: Gateway, message: FirstToken) -> list[WorkerEffect]:
@@ -233,11 +236,24 @@ def on_sampled(state: WorkerState, event: EngineSampled) -> None:
     if engine is None:
         return
     gone = engine.see(state.now_s - event.age_s, event, config.settled_s)
-    orphans = [entry for entry in engine.running.values() if entry.orphaned_s is not None]
+    orphans = list(_orphans(state, engine))
     if not event.counted:
-        gone = sum(1 for entry in orphans if state.now_s - (entry.orphaned_s or 0.0) >= config.uncounted_s)
-    for entry in sorted(orphans, key=lambda e: (e.orphaned_s or 0.0, e.seq))[:gone]:
-        ends.forget(state, entry)
+        gone = sum(1 for lost_s, *_ in orphans if state.now_s - lost_s >= config.uncounted_s)
+    for *_, entry, computing in sorted(orphans, key=lambda each: each[:2])[:gone]:
+        if computing:  # it goes on without a word of ours
+            state.split_books.computed(state.now_s, entry)
+        else:
+            ends.forget(state, entry)
+
+
+def _orphans(state: WorkerState, engine: EngineState) -> Iterator[tuple[float, int, QueueEntry, bool]]:
+    """Yields the requests of lost gateways that the engine should have, with since when it is so, their numbers, and
+    whether it only computes their prompts."""
+    for held in engine.running.values():
+        entry = state.queue.get(held.request.id)
+        since_s = engine.books.awaited.get(held.request.id, -inf)
+        if entry is not None and entry.orphaned_s is not None and since_s < inf:
+            yield max(entry.orphaned_s, since_s), entry.seq, entry, held is not entry
 
 
 def on_engine_up(state: WorkerState, event: EngineWentUp) -> EngineState:

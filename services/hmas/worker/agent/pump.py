@@ -216,7 +216,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
         prefill.prefix.hold(chain, prefill.prefix_tokens)
     if pair.prefill is not None:
         engine.prefix.hold(chain, engine.prefix_tokens)
-        state.split_books.begin(state.now_s, entry, prefill, pair.prompt_blocks, prefill_s)
+        state.split_books.begin(state.now_s, entry, engine, prefill, pair.prompt_blocks, prefill_s)
     state.gateways[entry.gateway].unstarted[entry.request.id] = entry
     state.reports.granted(state.now_s, entry)
     timeline = Timeline(

@@ -28,15 +28,19 @@ def on_proceed(state: GatewayState, worker: str, message: Proceed) -> list[Gatew
     if entry is None or entry.worker != worker or entry.grant != message.grant:
         return []
     leg = state.legs.of(entry)
-    return _go_on(state, entry, leg, message.engine) if leg is not None and leg.computed and not leg.proceeds else []
+    if leg is None or not leg.computed or leg.proceeds:
+        return []
+    return _go_on(state, entry, leg, message.engine, message.due_in_s)
 
 
-def _go_on(state: GatewayState, entry: LedgerEntry, leg: Leg, engine: str) -> list[GatewayEffect]:
+def _go_on(
+    state: GatewayState, entry: LedgerEntry, leg: Leg, engine: str, due_in_s: float | None = None
+) -> list[GatewayEffect]:
     if engine != entry.engine:
         state.ledger.change_engine(entry, engine)
     state.legs.proceeded(state.now_s, leg)
     state.stalls.started(state.now_s, entry)
-    return [GoOn(entry.request.id, entry.run, entry.worker, engine)]
+    return [GoOn(entry.request.id, entry.run, entry.worker, engine, due_in_s)]
 
 
 def tend(state: GatewayState) -> list[GatewayEffect]:

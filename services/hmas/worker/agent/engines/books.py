@@ -13,13 +13,14 @@ class EngineBooks:
     """The requests that the worker has granted on an engine, or that gateways say run there.
 
     `blocks` is the sum of the KV blocks that each of them holds at its end, `contexts` that of the tokens of context
-    that each has in the middle of its answer. `kept_blocks` hold prompts that other engines are to read.
+    that each has in the middle of its answer. `kept_blocks` hold prompts that other engines are to read. `awaited` are
+    those of `running` whose prompts other engines compute, and since when each may be here: infinite until it is.
     `block_size`: tokens in a KV block.
     """
 
     __slots__ = (
-        "_busy_s", "_busy_since_s", "_config", "_peak", "_peak_left", "_peak_outgrown", "_peak_s", "block_size",
-        "blocks", "contexts", "decoding", "kept_blocks", "prefill", "running",
+        "_busy_s", "_busy_since_s", "_config", "_peak", "_peak_left", "_peak_outgrown", "_peak_s", "awaited",
+        "block_size", "blocks", "contexts", "decoding", "kept_blocks", "prefill", "running",
     )  # fmt: skip
 
     def __init__(self, config: EngineStateConfig, block_size: int) -> None:
@@ -36,6 +37,7 @@ class EngineBooks:
         self._peak_left = False  # a request left since, so that the forecast may be too high
         self._busy_s = 0.0
         self._busy_since_s = 0.0
+        self.awaited: dict[str, float] = {}
 
     def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float | None) -> None:
         """Takes in a granted request. `prefill_s`: predicted seconds that its prompt adds to the engine's steps; None:
@@ -46,14 +48,22 @@ class EngineBooks:
         self.blocks += entry.blocks
         self.count_context(entry)
         self._peak.add(*_growth(entry, entry.blocks * self.block_size, self.block_size))
-        if prefill_s is not None:
+        if prefill_s is None:
+            self.awaited[entry.request.id] = inf
+        else:
             self.prefill.add(now_s, entry, prefill_s)
+
+    def expect(self, now_s: float, entry: QueueEntry) -> None:
+        """Records that the prompt of `entry` is computed, so that it may come now."""
+        if entry.request.id in self.awaited:
+            self.awaited[entry.request.id] = now_s
 
     def began(self, now_s: float, entry: QueueEntry) -> None:
         """Records that `entry` has its first token."""
         entry.first_token_s = now_s
         self.produced(entry, 1)
         self.decoding += 1
+        self.awaited.pop(entry.request.id, None)
         self.prefill.remove(now_s, entry, computed=True)
 
     def produced(self, entry: QueueEntry, output_tokens: int) -> bool:
@@ -76,6 +86,7 @@ class EngineBooks:
 
     def release(self, now_s: float, entry: QueueEntry) -> None:
         del self.running[entry.request.id]
+        self.awaited.pop(entry.request.id, None)
         self.blocks -= entry.blocks
         self.contexts = self.contexts - entry.context_tokens if self.running else 0.0
         entry.blocks, entry.context_tokens = 0, 0.0

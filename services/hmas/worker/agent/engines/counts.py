@@ -58,17 +58,21 @@ class EngineCounts:
         have.
 
         Books and engine differ for a moment whenever a request begins or ends. Therefore a difference counts if two
-        samples in a row show it, and a grant is looked for once it is older than `settled_s` seconds. The first sample
-        since the engine came up counts at once.
+        samples in a row show it, and a grant is looked for once it is older than `settled_s` seconds, as is its prompt
+        where another engine computed it. The first sample since the engine came up counts at once.
         """
-        running = self._books.running
+        running, awaited = self._books.running, self._books.awaited
         count = sample.running + sample.waiting
-        excess = max(0, count - len(running))
+        excess = max(0, count - len(running) + sum(since_s == inf for since_s in awaited.values()))
         self.foreign = int(min(excess, self._excess))
         self._excess = excess
         held = sample.kv_usage * kv_capacity_tokens / self._books.block_size
         self.foreign_blocks = int(held * self.foreign / count) if count else 0
-        settled = sum(1 for e in running.values() if e.granted_s is not None and now_s - e.granted_s > settled_s)
+        settled = sum(
+            1
+            for name, entry in running.items()
+            if entry.granted_s is not None and now_s - max(entry.granted_s, awaited.get(name, -inf)) > settled_s
+        )
         missing = max(0, settled - count)
         gone, self.missing = min(missing, self.missing), missing
         return gone

@@ -101,12 +101,16 @@ class EngineState:
     def adopt(self, now_s: float, entry: QueueEntry, prefill_s: float | None, first_token_s: float | None) -> None:
         """Records a request that runs here already, as its gateway says."""
         self.occupy(now_s, entry, prefill_s)
-        self.counts.adopt_one()
-        self._changed()
+        self.adopt_one()
         if first_token_s is not None:
             self.books.prefill.remove(now_s, entry, computed=False)  # it was not computed in this very moment
             self.began(now_s, entry)
             entry.first_token_s = first_token_s
+
+    def adopt_one(self) -> None:
+        """Takes one of those that run here beyond the books for one that these have from now on."""
+        self.counts.adopt_one()
+        self._changed()
 
     def occupy(self, now_s: float, entry: QueueEntry, prefill_s: float | None) -> None:
         """Records that `entry` was granted on this engine. `prefill_s`: predicted seconds that its prompt adds to

@@ -12,13 +12,13 @@ from hmas.worker.agent.entry.entry import QueueEntry
 
 
 class _HandOver:
-    """`leg` stands for the request on the engine that computes its prompt. `computed_s` is when that was done, None
-    until then; `held_blocks` are what the prompt keeps there since."""
+    """`leg` stands for the request on the engine that computes its prompt for `answer`. `computed_s` is when that was
+    done, None until then; `held_blocks` are what the prompt keeps there since."""
 
-    __slots__ = ("computed_s", "held_blocks", "leg", "prefill")
+    __slots__ = ("answer", "computed_s", "held_blocks", "leg", "prefill")
 
-    def __init__(self, prefill: EngineState, leg: QueueEntry) -> None:
-        self.prefill, self.leg = prefill, leg
+    def __init__(self, answer: EngineState, prefill: EngineState, leg: QueueEntry) -> None:
+        self.answer, self.prefill, self.leg = answer, prefill, leg
         self.computed_s: float | None = None
         self.held_blocks = 0
 
@@ -41,16 +41,18 @@ class SplitBooks:
         the prompt."""
         return self._config.hop_s + self.token_s * entry.request.prompt_tokens
 
-    def begin(self, now_s: float, entry: QueueEntry, prefill: EngineState, blocks: int, prefill_s: float) -> None:
-        """Books the prompt of `entry`, which is granted on its answering engine, on `prefill`: `blocks` KV blocks, and
-        predicted seconds of prefill."""
+    def begin(
+        self, now_s: float, entry: QueueEntry, answer: EngineState, prefill: EngineState, blocks: int, prefill_s: float
+    ) -> None:
+        """Books the prompt of `entry`, which is granted on `answer`, on `prefill`: `blocks` KV blocks, and predicted
+        seconds of prefill."""
         leg = deepcopy(entry)
         leg.engine = leg.prefill_on = entry.prefill_on = prefill.name
         leg.run_on(prefill.info)
         leg.predicted_tokens = leg.predicted_p90 = 1.0
         leg.blocks, leg.context_tokens = blocks, 0.0
         prefill.occupy(now_s, leg, prefill_s)
-        self._open[entry.request.id] = _HandOver(prefill, leg)
+        self._open[entry.request.id] = _HandOver(answer, prefill, leg)
 
     def computed(self, now_s: float, entry: QueueEntry) -> bool:
         """Records that the prompt is computed, and frees its slot there; returns whether that was news."""
@@ -61,6 +63,7 @@ class SplitBooks:
         found.prefill.began(now_s, found.leg)
         found.prefill.release(now_s, found.leg)
         found.prefill.keep(found.held_blocks)
+        found.answer.books.expect(now_s, entry)
         return True
 
     def answered(self, now_s: float, entry: QueueEntry) -> None:
