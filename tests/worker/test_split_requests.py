@@ -1,5 +1,6 @@
 """A worker splits requests between two engines: which pair it takes, its books of both, and what may go wrong."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from hmas.worker.agent.split.slack import Slack, harm, slacks
 from tests.worker.builders import Scripted, annotation, dispatched, engine, entry, granted, request, sampled, stopped
 
 P, D = "p", "d"
-TTFT_S = 4.0  # of a request
 
 
 def config(rule: str = "always", **changes: Any) -> WorkerConfig:
@@ -33,7 +33,9 @@ def pairs(effects: list[WorkerEffect]) -> list[tuple[str, str]]:
 
 
 def proceeds(effects: list[WorkerEffect]) -> list[Proceed]:
-    return [e.message for e in effects if isinstance(e, ToGateway) and isinstance(e.message, Proceed)]
+    """The first token of a request that comes at 0 is due after 4 s."""
+    said = [e.message for e in effects if isinstance(e, ToGateway) and isinstance(e.message, Proceed)]
+    return [replace(each, due_in_s=round(each.due_in_s, 9) if each.due_in_s else None) for each in said]
 
 
 def prefilled(agent: Scripted, now_s: float, name: str = "r1", cached: int | None = 0) -> list[WorkerEffect]:
@@ -52,7 +54,7 @@ def test_the_books_of_both_engines_from_the_grant_to_the_first_token() -> None:
     answer_blocks = booked(agent, D)[1]
     assert (booked(agent, P), booked(agent, D)[0]) == ((1, 7), 1)  # 100 tokens and the first one, in blocks of 16
     assert agent.state.running == 1
-    assert proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, pytest.approx(TTFT_S - 0.2))]
+    assert proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, 3.8)]
     assert (booked(agent, P), booked(agent, D)) == ((0, 7), (1, answer_blocks))
     agent.first_token(0.3, "r1")
     assert (booked(agent, P), booked(agent, D)[0]) == ((0, 0), 1)
@@ -63,7 +65,7 @@ def test_the_books_of_both_engines_from_the_grant_to_the_first_token() -> None:
 def test_a_prompt_that_is_computed_twice_goes_on_twice_and_is_booked_once() -> None:
     agent = two()
     agent.submit(0.0, request())
-    assert proceeds(prefilled(agent, 0.2)) == proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, TTFT_S - 0.2)]
+    assert proceeds(prefilled(agent, 0.2)) == proceeds(prefilled(agent, 0.2)) == [Proceed("r1", 1, D, 3.8)]
     assert booked(agent, P) == (0, 7)
 
 
@@ -112,7 +114,7 @@ def test_a_request_that_is_adopted_is_booked_on_both(prefilled_there: bool, bloc
     )  # fmt: skip
     agent.connect(1.0, "g1", adopt)
     assert (booked(agent, P), booked(agent, D)[0]) == (blocks, 1)
-    assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D, pytest.approx(TTFT_S - 1.1))]
+    assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D, 2.9)]
 
 
 def test_roles_bind_where_the_rule_says_so() -> None:
@@ -266,3 +268,45 @@ def test_a_first_token_says_that_the_prompt_was_computed() -> None:
     agent.first_token(0.3, "r1")
     assert booked(agent, P) == (0, 0)
     assert agent.state.split_books.token_s == before
+
+
+def test_a_slot_that_awaits_a_prompt_is_not_looked_for_at_its_engine() -> None:
+    """A sample shows fewer requests there than are booked, because one is still with the engine of its prompt: neither
+    is a request of a lost gateway taken for gone, nor a stranger for one of ours."""
+    agent = two()
+    agent.submit(0.0, request("r1"))
+    agent.step(3.0, sampled(D, running=1, waiting=0))
+    agent.step(3.5, sampled(D, running=1, waiting=0))
+    assert agent.state.fleet[D].counts.foreign == 1
+    agent.step(4.0, GatewayLost("g1"))
+    for now_s in (5.0, 6.0, 7.0):
+        agent.step(now_s, sampled(D, running=0, waiting=0))
+        agent.step(now_s, sampled(P, running=1, waiting=0))
+    assert (booked(agent, P)[0], booked(agent, D)[0]) == (1, 1)
+
+
+def test_of_a_lost_gateway_the_slots_come_free_where_each_engine_shows_it() -> None:
+    agent = two()
+    agent.submit(0.0, request("r1"))
+    agent.step(1.0, GatewayLost("g1"))
+    for now_s in (2.0, 3.0):
+        agent.step(now_s, sampled(P, running=0, waiting=0))
+    assert (booked(agent, P)[0], booked(agent, D)[0]) == (0, 1)  # the gateway goes on by itself
+    for now_s in (3.3, 3.7):
+        agent.step(now_s, sampled(D, running=0, waiting=0))
+        assert booked(agent, D)[0] == 1  # it may be on its way
+    for now_s in (4.5, 5.0):
+        agent.step(now_s, sampled(D, running=0, waiting=0))
+    assert (booked(agent, P), booked(agent, D)) == ((0, 0), (0, 0))
+
+
+def test_what_is_gone_from_an_engine_is_not_what_has_yet_to_come_there() -> None:
+    agent = two()
+    agent.connect(0.0, "g2")
+    agent.submit(0.0, request("r1"), gateway="g2")
+    agent.say(0.2, Prefilled("r1", 1), "g2")
+    agent.submit(0.3, request("r2"))
+    agent.step(1.0, GatewayLost("g1"))
+    for now_s in (2.0, 3.0, 4.0):
+        agent.step(now_s, sampled(D, running=0, waiting=0))
+    assert booked(agent, D)[0] == 2
