@@ -20,6 +20,8 @@ BY_NAME: dict[str, tuple[str, ...]] = {
     "hmas.meta.plan_searches": ("hmas.sim.searched_plans",),
     "hmas.console.rehearsals": ("hmas.mesh.whatif_cli",),
 }
+# What another program imports by a name in its own configuration, and the page that says how.
+BY_OTHERS = {"hmas.plugins.vllm_kv.connector": "docs/two-engines.md"}
 
 
 def wheel() -> dict[str, Path]:
@@ -73,7 +75,13 @@ def unreachable(sources: Mapping[str, str], starts: Iterable[str], by_name: Mapp
 def test_every_module_of_the_wheel_is_reached_from_a_command_or_a_service() -> None:
     sources = {name: path.read_text() for name, path in wheel().items()}
     assert len(entries(sources)) >= 10
-    assert [name for name in unreachable(sources, entries(sources), BY_NAME) if not name.startswith(GENERATED)] == []
+    starts = entries(sources) | BY_OTHERS.keys()
+    assert [name for name in unreachable(sources, starts, BY_NAME) if not name.startswith(GENERATED)] == []
+
+
+@pytest.mark.parametrize("module", BY_OTHERS)
+def test_what_another_program_imports_is_named_on_its_page(module: str) -> None:
+    assert f'"{module}"' in (ROOT / BY_OTHERS[module]).read_text()
 
 
 @pytest.mark.parametrize("module", BY_NAME)
