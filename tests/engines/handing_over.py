@@ -13,7 +13,7 @@ from hmas.mesh.ports import free_port
 from tests.engines.environment import EngineEnvironment, Unavailable
 from tests.engines.vllm_server import VllmServer
 
-LEASE_S = 10
+LEASE_S = 30  # a busy machine is slow to read
 STOCK: dict[str, Any] = {
     "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
 }  # fmt: skip

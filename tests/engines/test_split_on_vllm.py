@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.clients.cases import GENERATING, TOOL, Case, Clients
+from tests.clients.cases import GENERATING, TOOL, Case, Clients, a_coding_agents_session_of_messages
 from tests.conftest import eventually
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
@@ -127,7 +127,11 @@ async def test_two_engines_give_the_tokens_of_one_and_the_second_computes_no_pro
         await eventually(partial(getattr, engine, "is_empty"), LEASE_S + 3)
 
 
-@pytest.mark.parametrize("case", GENERATING, ids=lambda case: case.__name__)
+# Without what was cached, Anthropic's counts of input tokens do not grow from turn to turn.
+CASES = [case for case in GENERATING if case is not a_coding_agents_session_of_messages]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_a_clients_case_is_answered_by_two(case: Case, mesh: Any) -> None:
     async with Clients(mesh.url, MODEL) as clients:
         await clients.passes(case)
@@ -146,31 +150,32 @@ OF_FORM: dict[str, tuple[str, dict[str, Any]]] = {
                     "tool_choice": {"type": "function", "function": {"name": "look_up"}}}),
     "logprobs": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "logprobs": True, "top_logprobs": 2}),
     "least": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "min_tokens": ANSWER}),
-    "several": (CHAT, {"messages": ASKED, "max_tokens": ANSWER, "n": 2}),
 }  # fmt: skip
 
 
+NAMES = ("id", "call_id", "type", "usage")  # of fields that differ each time, or say nothing of the answer
+
+
 def said(answer: httpx.Response) -> list[Any]:
-    """What an answer says, whole or in events, without names and instants that differ each time."""
+    """What an answer says: its texts and numbers in their order, or the texts of its events put together."""
     if "event-stream" not in answer.headers["content-type"]:
         found = answer.json()
-        return _texts(found.get("choices") or found.get("output") or found["content"])
-    lines = [line[6:] for line in answer.text.splitlines() if line.startswith("data: {")]
-    return ["".join(each for line in lines for each in _texts(json.loads(line), names=("delta", "text", "content")))]
+        return list(_values(found.get("choices") or found.get("output") or found["content"]))
+    events = (json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {"))
+    parts = (each.get("choices") or each.get("delta") for each in events)  # `delta` of named events
+    return ["".join(text for part in parts for text in _values(part) if isinstance(text, str))]
 
 
-def _texts(value: Any, names: tuple[str, ...] = ()) -> list[Any]:
-    """The texts and log probabilities in a document, in its order; with `names` those of the fields so named alone."""
+def _values(value: Any) -> Iterator[Any]:
     if isinstance(value, dict):
-        kept = {k: v for k, v in value.items() if k not in ("id", "call_id", "type", "usage", "response", "message")}
-        return [each for k, v in kept.items() for each in _texts(v, () if k in names else names)]
-    if isinstance(value, list):
-        return [each for one in value for each in _texts(one, names)]
-    return (
-        []
-        if names or isinstance(value, bool) or value is None
-        else [round(value, 3) if isinstance(value, float) else value]
-    )
+        for name, each in value.items():
+            if name not in NAMES:
+                yield from _values(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _values(each)
+    elif value is not None:
+        yield round(value, 3) if isinstance(value, float) else value
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -185,7 +190,7 @@ def test_every_form_says_what_one_engine_says(
     assert [answer.status_code for answer in answers] == [200, 200], [answer.text for answer in answers]
     assert pair[0].metric("vllm:generation_tokens_total") > computed
     split, whole = map(said, answers)
-    assert any(whole)
+    assert len("".join(each for each in whole if isinstance(each, str))) > 20
     assert split == whole
 
 
