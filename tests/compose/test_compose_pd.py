@@ -27,8 +27,6 @@ def test_each_request_is_answered_by_two_engines(split_stack: Stack) -> None:
                   "max_tokens": 20, "stream": bool(number % 2)},
         )  # fmt: skip
         assert answer.status_code == 200, answer.text
-        [run] = json.loads(split_stack.compose("exec", "-T", "gateway", "hmas", "why", f"pd-{number}", "--json"))[
-            "runs"
-        ]
+        [run] = json.loads(split_stack.compose("run", "--rm", "-T", "hmas", "why", f"pd-{number}", "--json"))["runs"]
         pairs.add((run["prefill_engine"], run["engine"]))
     assert pairs <= {("engine-1", "engine-3"), ("engine-2", "engine-3")}
