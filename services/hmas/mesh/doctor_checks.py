@@ -16,6 +16,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from hmas.mesh.doctor import TIMEOUT_S, Finding, Verdict, check_extra, check_http, check_port
+from hmas.mesh.doctor_pairs import hand_overs
 from hmas.mesh.state import NoMesh, read_state
 from hmas.mesh.up import card_of
 from hmas.runtime.certificates import CertificateFiles, CertificateRefused
@@ -107,7 +108,8 @@ def _file(path: Path, api_key: str) -> list[Finding]:
     except (OSError, EngineFileError) as error:
         return [Finding(f"file {path}", "fail", str(error), "write a YAML list of engines' URLs")]
     listed = Finding(f"file {path}", "ok", f"{len(engines)} engines")
-    return [listed, *(finding for engine in engines for finding in _engine(engine.url, api_key))]
+    found = [finding for engine in engines for finding in _engine(engine.url, api_key)]
+    return [listed, *found, *hand_overs(engines, api_key)]
 
 
 def console_check(port: int, data_dir: Path) -> list[Finding]:
