@@ -33,10 +33,8 @@ class Legs:
     def __init__(self, config: LegConfig) -> None:
         self._config = config
         self._legs: dict[str, Leg] = {}  # by request id
-        self._computing, self._reading = (
-            EnginePace(),
-            EnginePace(),
-        )  # how long prompts usually take, and their hand-overs
+        self._computing = EnginePace()  # how long prompts usually take to compute
+        self._reading = EnginePace()  # from going on to the first token
         self._moved_s: dict[str, float] = {}  # when an engine last computed a prompt or had one read
 
     def begin(self, now_s: float, entry: LedgerEntry, prefill: str) -> None:
