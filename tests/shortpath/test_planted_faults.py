@@ -28,15 +28,15 @@ MOST = 300  # scripts until a fault must have been found
 Patch = pytest.MonkeyPatch
 
 
-def search(first: int, agents: Agents | None = None) -> str:
-    """Plays scripts until one breaks a rule, and returns the rule; empty: none did."""
+def search(first: int, agents: Agents | None = None, split: bool | None = None) -> str:
+    """Plays scripts until one breaks a rule, and returns the rule; empty: none did. `split` as in `scripts`."""
 
     @seed(first)
     @settings(
         max_examples=MOST, phases=[Phase.generate], database=None, report_multiple_bugs=False, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(scripts())
+    @given(scripts(split=split))
     def found(script: Script) -> None:
         play(script, agents)
 

@@ -11,7 +11,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Slo
 from hmas_loadgen.plan import Api, Lengths, LoadPlan, Target
 from hmas_loadgen.record import RequestRecord, RunProgress
-from hmas_loadgen.result import INTERRUPTED
+from hmas_loadgen.result import INTERRUPTED, LoadResult
 from hmas_loadgen.runner.run import run_load
 from hmas_loadgen.traces.row import Trace, TraceRow
 from tests.conftest import PATIENCE_S
@@ -36,6 +36,11 @@ def trace(count: int, gap_s: float = 0.002, tokens: int = 5) -> Trace:
 def plan(engine: FakeEngine, rows: Trace, target: dict[str, Any] | None = None, **fields: Any) -> LoadPlan:
     chosen: dict[str, Any] = {"base_urls": (engine.url,), "model": "m", "lengths": Lengths.REPLAY_FIELD}
     return LoadPlan(name="p", trace=rows, target=Target(**(chosen | (target or {}))), **fields)
+
+
+def of_the_run(result: LoadResult) -> list[str]:
+    """Returns why a run is invalid, without what only a busy machine makes true."""
+    return [reason for reason in result.reasons if not reason.startswith("generator too slow: ")]
 
 
 async def test_every_request_is_sent_once_on_schedule_and_scored(engine: FakeEngine) -> None:
@@ -97,7 +102,7 @@ async def test_a_client_time_out_closes_the_connection(engine: FakeEngine) -> No
 async def test_what_is_unfinished_after_the_drain_time_is_cut_off(engine: FakeEngine) -> None:
     result = await run_load(plan(engine, trace(3), {"body": {"behaviour": "hang"}}, drain_s=0.05))
     assert [(r.outcome, r.error) for r in result.records] == [(Outcome.CANCELLED, "cut off")] * 3
-    assert result.valid
+    assert not of_the_run(result)
     assert result.score().goodput_rate == 0.0
 
 
@@ -159,7 +164,7 @@ async def test_the_in_flight_bound_makes_the_run_invalid(engine: FakeEngine) -> 
     chosen = plan(engine, trace(5), {"body": {"behaviour": "hang"}}, max_in_flight=2, drain_s=1.0)
     result = await run_load(chosen)
     assert len(engine.seen) == 2
-    assert result.reasons == ("3 requests were not sent: client in-flight bound",)
+    assert of_the_run(result) == ["3 requests were not sent: client in-flight bound"]
     assert result.score().offered == 5
 
 
