@@ -9,6 +9,8 @@ from typing import Any
 
 from experiments.pages.goal import Goal
 from experiments.pages.paired import paired
+from experiments.routing.workloads import MOONCAKE
+from experiments.routing.workloads import build as recorded
 from experiments.study import Figures, Finished, Options, Study, code_of_mesh
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.named import named_profile
@@ -23,6 +25,7 @@ from hmas_lab.sim.stored import cell_key
 
 ENGINES, SECONDS = 4, 120.0
 FIRST_SEED = 2  # the rule was made with seed 1
+PRIOR = "prior"  # what is expected of requests without a text: what was seen of others
 A100, H100 = "llama2-70b-a100x4", "qwen3-32b-h100x2"
 LINK_BYTES_S = 12.5e9  # 100 Gb/s
 KV_BYTES = {A100: 327_680, H100: 262_144}  # of a token, in float16
@@ -36,7 +39,8 @@ NEAR, AHEAD, ROWS_AHEAD = 2.0, 5.0, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Requests of the mix, with prompts and answers so many times as long; `rates` in requests per second."""
+    """Requests of the mix, with prompts and answers so many times as long, or a recorded trace of that name, whose
+    prompts share their beginnings; `rates` in requests per second."""
 
     name: str
     profile: str
@@ -44,12 +48,17 @@ class Traffic:
     prompt: float = 1.0
     answer: float = 1.0
 
+    @property
+    def is_recorded(self) -> bool:
+        return self.name == MOONCAKE
+
 
 TRAFFIC = (
     Traffic(name="mix", profile=A100, rates=(8.0, 10.0, 12.0)),
     Traffic(name="chat", profile=A100, rates=(8.0, 10.0, 12.0), prompt=0.4, answer=1.67),
     Traffic(name="code", profile=A100, rates=(6.0, 9.0, 12.0), prompt=2.0, answer=0.22),
     Traffic(name="mix", profile=H100, rates=(42.0, 52.0, 62.0)),
+    Traffic(name=MOONCAKE, profile=H100, rates=(4.0, 6.0, 8.0)),
 )
 
 
@@ -71,22 +80,29 @@ class SplitCell:
 
 @dataclass(frozen=True, slots=True)
 class SplitRow:
-    """A system's share on time with each seed, of a workload at a rate."""
+    """A system's share on time with each seed, of a workload at a rate. `cached`: the mean share of prompt tokens that
+    the engines which computed them had cached."""
 
     workload: str
     profile: str
     rate_rps: float
     system: str
     shares: tuple[float, ...]
+    cached: float = 0.0
 
     @property
     def share(self) -> float:
         return fmean(self.shares)
 
 
-def offered_to(cell: SplitCell) -> Workload:
-    """Returns the requests, as the perception that ships reads their prompts."""
+def offered_to(cell: SplitCell, data: Path | None = None) -> Workload:
+    """Returns the requests, as the perception that ships reads their prompts; those of a trace have none. Raises
+    ValueError without the folder `data` of a trace."""
     traffic, profile = cell.traffic, named_profile(cell.traffic.profile)
+    if traffic.is_recorded:
+        if data is None:
+            raise ValueError(f"{traffic.name} is a recorded trace: give --data FOLDER with traces/ in it")
+        return recorded(traffic.name, data, cell.rate_rps, SECONDS, cell.seed, profile).workload
     spec = WorkloadSpec(kind="poisson", duration_s=SECONDS)
     made = build(spec, cell.rate_rps, cell.seed, prompts=True)
 
@@ -107,13 +123,21 @@ def setup_of(cell: SplitCell, profile: EngineProfile) -> MeshSetup:
         split = SplitConfig(rule="beyond", beyond_tokens=int(system.rpartition(" ")[2]))
     tokens_per_s = LINK_BYTES_S / KV_BYTES[cell.traffic.profile]
     pool = PoolSetup(POOL, profile, ENGINES, kv_tokens_per_s=tokens_per_s, roles=roles)
-    return replace(plain, pools=(pool,), worker_config=replace(plain.worker_config, split=split))
+    reads = PRIOR if cell.traffic.is_recorded else plain.estimator
+    return replace(plain, pools=(pool,), worker_config=replace(plain.worker_config, split=split), estimator=reads)
 
 
-def compute(cell: SplitCell) -> Figures:
+def compute(cell: SplitCell, data: Path | None) -> Figures:
     profile = named_profile(cell.traffic.profile)
-    result = MeshSim(setup_of(cell, profile), profile, ENGINES, offered_to(cell), cell.seed).run()
-    return {"share": fmean(map(is_ok, result.settlements)), "requests": len(result.settlements)}
+    mesh = MeshSim(setup_of(cell, profile), profile, ENGINES, offered_to(cell, data), cell.seed)
+    result = mesh.run()
+    done = [each for each in mesh.journeys.values() if each.cached_tokens is not None]
+    prompts = sum(each.offered.request.prompt_tokens for each in done)
+    return {
+        "share": fmean(map(is_ok, result.settlements)),
+        "requests": len(result.settlements),
+        "cached": sum(each.cached_tokens or 0 for each in done) / max(1, prompts),
+    }
 
 
 def cells(options: Options, found: Finished) -> Iterator[Sequence[SplitCell]]:
@@ -135,7 +159,7 @@ def rows_of(options: Options, found: Finished) -> list[SplitRow]:
     rows: list[SplitRow] = []
     for traffic in TRAFFIC:
         for rate_rps in traffic.rates:
-            shares: dict[str, list[float]] = {system: [] for system in SYSTEMS}
+            figures_of: dict[str, list[Figures]] = {system: [] for system in SYSTEMS}
             for seed in _seeds(options):
                 ran = {
                     system: found.get(SplitCell(traffic=traffic, rate_rps=rate_rps, system=system, seed=seed))
@@ -143,12 +167,16 @@ def rows_of(options: Options, found: Finished) -> list[SplitRow]:
                 }
                 if all(figures is not None for figures in ran.values()):
                     for system, figures in ran.items():
-                        shares[system].append(figures["share"] if figures else 0.0)
-            if shares[WHOLE]:
+                        figures_of[system].append(figures or {})
+            if figures_of[WHOLE]:
                 rows += [
-                    SplitRow(traffic.name, traffic.profile, rate_rps, system, tuple(shares[system]))
+                    SplitRow(
+                        traffic.name, traffic.profile, rate_rps, system,
+                        shares=tuple(each["share"] for each in figures_of[system]),
+                        cached=fmean(each["cached"] for each in figures_of[system]),
+                    )
                     for system in SYSTEMS
-                ]
+                ]  # fmt: skip
     return rows
 
 
@@ -198,6 +226,10 @@ def page_of(rows: Sequence[SplitRow], options: Options, found: Finished) -> dict
              *(f"{row[system].share:.3f}" for system in SYSTEMS))
             for row in by_load
         ],
+        "cached": [
+            (row[AUTO].workload, f"{row[AUTO].rate_rps:g}", *(f"{row[system].cached:.3f}" for system in SYSTEMS))
+            for row in by_load if row[WHOLE].cached
+        ],
         "systems": SYSTEMS, "over_whole": [100 * (row[AUTO].share - row[WHOLE].share) for row in by_load],
         "wrong": [
             100 * (_best_split(row).share - min(row[name].share for name in ROLES)) for row in by_load
@@ -205,7 +237,7 @@ def page_of(rows: Sequence[SplitRow], options: Options, found: Finished) -> dict
         "over_split": [100 * (row[AUTO].share - _best_split(row).share) for row in by_load],
         "seeds": sorted({len(row[AUTO].shares) for row in by_load}), "first_seed": FIRST_SEED,
         "loads": len(by_load), "of_loads": sum(len(traffic.rates) for traffic in TRAFFIC), "seconds": SECONDS,
-        "engines": ENGINES, "traffic": TRAFFIC,
+        "engines": ENGINES, "traffic": TRAFFIC, "recorded": MOONCAKE,
     }  # fmt: skip
 
 
@@ -216,7 +248,8 @@ STUDY: Study[SplitCell, SplitRow] = Study(
     template=Path(__file__).with_name("report") / "disaggregation.md.j2",
     cells=cells,
     compute=compute,
-    given=lambda cell, options, found: (),
+    takes=("out", "seeds", "processes", "cells", "data", "pages_only"),
+    given=lambda cell, options, found: (options.data,),
     code=code_of_mesh,
     rows=rows_of,
     goals=goals_of,

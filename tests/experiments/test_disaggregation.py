@@ -1,5 +1,7 @@
 """The study of two engines for one request: what its systems are, and what its goals say."""
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.disaggregation import (
@@ -46,7 +48,7 @@ def test_without_a_run_nothing_is_judged() -> None:
 
 
 def test_a_load_has_rows_once_all_systems_have_a_seed() -> None:
-    found: dict[SplitCell, Figures] = {cell(system): {"share": 0.5} for system in SYSTEMS}
+    found: dict[SplitCell, Figures] = {cell(system): {"share": 0.5, "cached": 0.1} for system in SYSTEMS}
 
     class Found:
         def get(self, wanted: SplitCell) -> Figures | None:
@@ -88,3 +90,19 @@ def test_sizes_are_those_of_the_traffic_and_prompts_are_read(monkeypatch: pytest
     for each in common:
         assert each.request.prompt_tokens == max(1, round(2.0 * sizes[each.id].request.prompt_tokens))
         assert each.output_tokens == max(1, round(0.22 * sizes[each.id].output_tokens))
+
+
+def test_a_recorded_trace_needs_its_folder_and_is_told_apart() -> None:
+    recorded = next(each for each in TRAFFIC if each.is_recorded)
+    wanted = SplitCell(traffic=recorded, rate_rps=4.0, system=AUTO, seed=2)
+    with pytest.raises(ValueError, match="give --data FOLDER"):
+        offered_to(wanted)
+    setup = setup_of(wanted, named_profile(recorded.profile))
+    assert (setup.estimator, setup.worker_config.split.rule) == ("prior", "auto")
+    assert setup_of(cell(AUTO), named_profile(MIX.profile)).estimator == "shipped"
+
+
+def test_shares_of_cached_tokens_are_told_where_there_are_any() -> None:
+    told = [replace(row, cached=0.25 if row.workload == "mix" and row.rate_rps else 0.0) for row in rows(0.8, rates=2)]
+    page = page_of(told, Options(seeds=1), None)  # type: ignore[arg-type]
+    assert page["cached"] == [("mix", "1", *(["0.250"] * len(SYSTEMS)))]
