@@ -49,11 +49,11 @@ class Desk:
         self.asked: list[WhatIfQuestion] = []
         self.planned: list[PlanOrder] = []
         self.streams = BrowserStreams(PageFeed(self.state, lambda: 1.0))
-        app = console_app(
+        self.app = console_app(
             settings, self.streams, pools=lambda: frozenset({"m"}), why=self.why, pin=self.pin, plan=self.plan,
             whatif=self.asked.append,
         )  # fmt: skip
-        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8090")
+        self.client = httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:8090")
 
     async def why(self, request_id: str) -> dict[str, Any] | None:
         return {"request_id": request_id, "outcome": "in flight"} if request_id == "known" else None

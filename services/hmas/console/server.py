@@ -22,6 +22,7 @@ from hmas.console.settings import ConsoleSettings
 from hmas.console.stream import BrowserStreams
 from hmas.contracts.control import TopologyName
 from hmas.entry_points import known_topology
+from hmas.runtime.head_requests import HeadAsGet
 from hmas.runtime.settings import MAX_TOKEN_CHARS
 
 STATIC = Path(__file__).parent / "static"
@@ -122,7 +123,9 @@ def console_app(
     OSError for tokens that cannot be used."""
     token, admin = settings.reading_token(), settings.admin_token()
     # FastAPI's own pages would load scripts from another host.
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, routes=[Route("/api/stream", _StreamRoute(streams))])
+    stream = Route("/api/stream", _StreamRoute(streams), methods=["GET"])
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, routes=[stream])
+    app.add_middleware(HeadAsGet)
     app.add_exception_handler(RequestValidationError, _faulty)
 
     @app.get("/health")

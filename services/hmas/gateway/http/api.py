@@ -26,6 +26,7 @@ from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_pag
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
 from hmas.runtime import ids
+from hmas.runtime.head_requests import HeadAsGet
 
 TITLE = "H-MAS"
 DESCRIPTION = "An OpenAI-compatible API in front of vLLM and SGLang that schedules for TTFT and TPOT promises."
@@ -39,6 +40,7 @@ def build_api(
     app = FastAPI(
         title=TITLE, description=DESCRIPTION, version=package_version(), docs_url=None, redoc_url=None, openapi_url=None
     )
+    app.add_middleware(HeadAsGet)
     started = int(time.time())
 
     @app.get("/v1/models", summary="Models and aliases that the mesh serves")

@@ -57,11 +57,9 @@ class ClientProtocol(GuardedProtocol):
         super().__init__(*args, **kwargs)
         self.on_lost: Callable[[], None] | None = None
 
-    @property
-    def body_arrived(self) -> bool:
-        """Whether all of the current request's body has arrived. It may be false although it has, if the client sent
-        the next request already."""
-        return not self.cycle.more_body
+    def body_arrived(self, scope: Any) -> bool:
+        """Whether all of the body of the request of `scope` has arrived."""
+        return any(cycle.scope is scope and not cycle.more_body for cycle in self._cycles)
 
     @property
     def write_paused(self) -> bool:
@@ -111,5 +109,6 @@ class ClientProtocol(GuardedProtocol):
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
         cycle: Any = self.cycle
-        if not self._upgrading and not isinstance(cycle.transport, Unchunked):
+        # The answer to HEAD has no body that would take a held head along.
+        if not self._upgrading and not isinstance(cycle.transport, Unchunked) and cycle.scope["method"] != "HEAD":
             cycle.transport = _HeldHead(self.transport)

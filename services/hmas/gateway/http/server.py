@@ -164,8 +164,7 @@ class _Answer(Arrival):
         super().__init__(scope["path"], scope["headers"])
         self.scope = scope
         self._connection: ClientProtocol | None = scope.get(SCOPE_KEY)
-        arrived = self._connection is not None and self._connection.body_arrived
-        self.reader = BodyReader(receive, config.body, desk, arrived=arrived)
+        self.reader = BodyReader(receive, config.body, desk, arrived=self._body_arrived)
         self._errors: ErrorShape = FORMS[scope["path"]].errors
         self._receive, self._send, self._config, self._shell = receive, send, config, shell
         self._status = self.headers.get(QUEUE_STATUS, b"")  # how the client wants to be told of its place in the queue
@@ -175,6 +174,10 @@ class _Answer(Arrival):
     @property
     def wants_unknown_status(self) -> bool:
         return self._status not in (b"", b"comment", b"event")
+
+    @property
+    def _body_arrived(self) -> bool:
+        return self._connection is not None and self._connection.body_arrived(self.scope)
 
     # --- the client's leaving ---
 
@@ -267,14 +270,14 @@ class _Answer(Arrival):
         return await self._write(data, more=False)
 
     async def fail(self, error: ApiError) -> None:
-        """Sends an error with its HTTP status, or as an event if the stream has begun. If the request's body was not
-        read to its end, the rest is read and thrown away and the connection is closed."""
+        """Sends an error with its HTTP status, or as an event if the stream has begun. If some of the request's body
+        has not arrived yet, it is read and thrown away and the connection is closed."""
         if self._started:
             await self._write(error.events(self._errors), more=False)
             return
         body = error.body(self._errors)
         headers = [*error.headers(), (b"content-length", b"%d" % len(body)), *self.own_headers()]
-        if self.reader.complete:
+        if self.reader.complete or self._body_arrived:
             await self._start(error.status, headers)
             await self._write(body, more=False)
             return
