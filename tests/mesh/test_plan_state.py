@@ -82,7 +82,7 @@ def test_workers_share_given_engines_and_secrets_travel_by_file(tmp_path: Path) 
     key.write_text("secret")
     urls = ("http://a:1", "http://b:1", "http://c:1")
     options = MeshOptions(
-        data_dir=tmp_path, engine_urls=urls, workers=2, model="m", engine_api_key_file=key, max_num_seqs=64,
+        data_dir=tmp_path, port=0, engine_urls=urls, workers=2, model="m", engine_api_key_file=key, max_num_seqs=64,
         nats_url="nats://elsewhere:4222", llm_url="http://llm/v1", llm_model="x", llm_api_key_file=key,
     )  # fmt: skip
     plan = make_plan(options)
@@ -102,10 +102,10 @@ def engines_of(options: MeshOptions) -> list[dict[str, object]]:
 
 
 def test_workers_are_told_what_their_engines_run_on(tmp_path: Path) -> None:
-    given = MeshOptions(data_dir=tmp_path, engine_urls=("http://a:1",), model="m")
+    given = MeshOptions(data_dir=tmp_path, port=0, engine_urls=("http://a:1",), model="m")
     assert engines_of(given) == [{"url": "http://a:1"}]
     assert engines_of(replace(given, hardware="H100x2")) == [{"url": "http://a:1", "hardware": "H100x2"}]
-    emulated = MeshOptions(data_dir=tmp_path, profile="llama2-70b-a100x4")
+    emulated = MeshOptions(data_dir=tmp_path, port=0, profile="llama2-70b-a100x4")
     assert {engine["hardware"] for engine in engines_of(emulated)} == {"a100-80gbx4"}
 
 

@@ -76,7 +76,9 @@ def options(
 @app.command()
 def up(
     host: Annotated[str, typer.Option(envvar="HMAS_HOST", help="address on which the API listens")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(envvar="HMAS_PORT", help="port of the API; 0: any free port")] = 8000,
+    port: Annotated[
+        int, typer.Option(envvar="HMAS_PORT", help="port of the API, refused if taken; 0: any free port")
+    ] = 8000,
     engine: EngineUrls = None,
     model: ServedModel = "",
     alias: Aliases = None,
@@ -103,7 +105,7 @@ def up(
     nats_url: Annotated[
         str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
     ] = None,
-    nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server; 0: any free port")] = 0,
+    nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server, refused if taken; 0: any")] = 0,
     llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
     llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
     llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,

@@ -13,7 +13,7 @@ from hmas.mesh.nats_server import nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.planned_engines import DRAIN_S, UNREAD_S, PlannedEngines
 from hmas.mesh.planned_pools import PlanFolder
-from hmas.mesh.ports import free_port
+from hmas.mesh.ports import PortRefused, check_wanted, free_port
 from hmas.mesh.process import ProcessSpec
 from hmas.mesh.secrets import RECOGNISED
 from hmas.mesh.state import MeshState
@@ -71,6 +71,22 @@ def module(name: str, *args: str) -> list[str]:
     return [sys.executable, "-m", f"hmas.{name}", *args]
 
 
+def wanted_ports(options: MeshOptions) -> set[int]:
+    """Returns the ports that an embedded mesh must have because its options name them. Raises PortRefused if one of
+    them cannot be bound."""
+    wanted = [(options.port, options.host, "--port")]
+    if options.nats_url is None:
+        wanted.append((options.nats_port, "127.0.0.1", "--nats-port"))
+    taken: set[int] = set()
+    for port, host, option in wanted:
+        if port in taken:
+            raise PortRefused(f"port {port} is wanted twice, by --port and {option}: give two ports")
+        if port:
+            check_wanted(port, host, option)
+            taken.add(port)
+    return taken
+
+
 class _Builder:
     """Collects the processes of a plan and assigns their ports."""
 
@@ -85,21 +101,21 @@ class _Builder:
         self.secret_file, self.ops_token_file = self.secrets / "mesh", self.secrets / "ops"
         self.plan_folder = PlanFolder(options.data_dir.resolve() / "plan")
         self.console_token, self.console_admin = self.secrets / "console", self.secrets / "console-admin"
-        self._taken: set[int] = set()
+        self._taken = wanted_ports(options)  # so that no draw takes one of them
         self.planned: PlannedEngines | None = None
 
-    def port(self, preferred: int = 0) -> int:
+    def port(self, preferred: int = 0, host: str = "127.0.0.1") -> int:
         """Returns a free port that this plan has not assigned yet: `preferred` if possible."""
-        port = free_port(preferred)
+        port = free_port(preferred, host)
         while port in self._taken:
-            port = free_port()
+            port = free_port(host=host)
         self._taken.add(port)
         return port
 
     def nats(self) -> None:
         if self.options.nats_url is not None:
             return
-        port = self.port(self.options.nats_port)
+        port = self.options.nats_port or self.port()
         self.nats_url = f"nats://127.0.0.1:{port}"
         self.processes.append(nats_spec(port, self.options.data_dir, self.secrets))
         self.first.add("nats")
@@ -173,7 +189,7 @@ class _Builder:
 def make_plan(options: MeshOptions) -> MeshPlan:
     """Plans the processes of an embedded mesh, picks their ports and makes its data directory.
 
-    Raises NatsBinaryMissing or ValueError.
+    Raises NatsBinaryMissing, PortRefused or ValueError.
     """
     if options.nats_url is None and "HMAS_MESH_CA_FILE" in os.environ:
         raise ValueError(
@@ -193,7 +209,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         port = build.port()
         cognition[service] = f"127.0.0.1:{port}"
         build.service(service, service, {"HMAS_GRPC_HOST": "127.0.0.1", "HMAS_GRPC_PORT": str(port)})
-    gateway_port = build.port(options.port)
+    gateway_port = options.port or build.port(host=options.host)
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
     gateway_url = f"{'https' if options.tls_cert else 'http'}://{host}:{gateway_port}"
     for service in CONTROL_AGENTS:

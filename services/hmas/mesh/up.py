@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.processes import wanted_ports
 from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
@@ -177,9 +178,10 @@ async def name_late(mesh: Mesh) -> None:
 async def serve(options: MeshOptions, console: Console) -> int:
     """Runs a mesh until SIGINT or SIGTERM and returns the exit code: 0, or 130 if interrupted while starting.
 
-    Raises MeshFailed, NatsBinaryMissing or ValueError.
+    Raises MeshFailed, NatsBinaryMissing, PortRefused or another ValueError.
     """
     with sole_owner(options.data_dir):
+        wanted_ports(options)  # at once, because the mesh itself may have to wait for its engines
         return await _serve(options, console)
 
 
