@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from hmas.contracts.request import Slo
@@ -156,3 +158,27 @@ BOUNDED = Tenant(
 def test_stated_slos_stay_within_the_tenants_bounds(headers: dict[bytes, bytes], slo: Slo, clamped: str) -> None:
     terms = terms_of(headers, BOUNDED, None, stream=True)
     assert (terms.slo, terms.clamped) == (slo, clamped)
+
+
+@pytest.mark.parametrize(
+    ("tenant_takes", "asked", "relegate", "clamped"),
+    [
+        (True, None, True, ""),
+        (True, b"refuse", False, ""),
+        (True, b"relegate", True, ""),
+        (False, None, False, ""),
+        (False, b"refuse", False, ""),
+        (False, b"relegate", False, "on_miss=refuse"),
+    ],
+)
+def test_a_client_may_ask_for_a_refusal_and_not_out_of_its_tenants(
+    tenant_takes: bool, asked: bytes | None, relegate: bool, clamped: str
+) -> None:
+    headers = {} if asked is None else {b"x-slo-on-miss": asked}
+    terms = terms_of(headers, replace(PLAIN, relegate=tenant_takes), None, stream=True)
+    assert (terms.relegate, terms.clamped) == (relegate, clamped)
+
+
+def test_no_other_wish_for_late_answers_is_taken() -> None:
+    with pytest.raises(InvalidRequest, match="`x-slo-on-miss` must be `refuse` or `relegate`"):
+        terms_of({b"x-slo-on-miss": b"drop"}, PLAIN, None, stream=True)

@@ -48,7 +48,7 @@ def test_whoever_prefers_it_is_refused_once_it_would_be_late(topology: TopologyN
         effects += worker.step(tick * 0.1, CycleTicked())
     (refusal,) = refused(effects)
     assert (refusal.request_id, refusal.outcome) == ("rather not", Outcome.SLO_UNREACHABLE)
-    assert "is due after 2.0 s" in refusal.message
+    assert "is due after 2 s" in refusal.message
     assert refusal.retry_after_s is not None
     assert dispatched(worker.finish(4.0, "first", 10)) == ["waits"]
 
@@ -142,11 +142,11 @@ def test_a_refusal_tells_when_the_first_token_would_have_come_and_when_it_was_du
     for tick in range(1, 8):
         effects += worker.step(11.0 + 0.25 * tick, CycleTicked())
     assert refused(effects) == [], "it may still start in time"
-    ahead_s = worker.state.queue_wait_s()
     (refusal,) = refused(worker.step(12.8, CycleTicked()))
-    assert refusal.message.startswith(
-        f"the answer would be late: its first token would come about {1.8 + ahead_s + 0.25:.1f} s after the request's "
-        "arrival and is due after 2.0 s"
+    assert refusal.retry_after_s is not None
+    assert refusal.message == (
+        "the answer would be late: its first token would come 2.05 s after the request's arrival at the earliest, and "
+        "is due after 2 s. Ask for a longer TTFT."
     )
 
 
@@ -231,9 +231,58 @@ def test_its_tags_are_waited_for_and_it_is_served_if_none_come() -> None:
     assert dispatched(worker.step(within_s, CycleTicked())) == ["r"]
 
 
-def test_one_without_a_ttlt_waits_for_nothing() -> None:
+def test_whoever_takes_a_late_answer_waits_for_no_tags() -> None:
     worker = agent(TopologyName.FCFS)
-    assert dispatched(worker.submit(0.0, replace(request("r", slo=SLO), relegate=False))) == ["r"]
+    assert dispatched(worker.submit(0.0, replace(request("r", slo=SLO), relegate=False))) == []
+    assert dispatched(worker.submit(0.0, request("lax", slo=SLO))) == ["lax"]
+
+
+# --- a first token, and a whole answer without a TTLT, that cannot be in time ---
+
+
+def begins(worker: Scripted, name: str, *, ttft_s: float, relegate: bool = False) -> list[WorkerEffect]:
+    """A request that comes at 1 s, whose prompt is computed in so many seconds; its first token is due after 2 s."""
+    made = replace(request(name, arrival_s=1.0, slo=SLO, prompt_tokens=1000), relegate=relegate)
+    tags = annotation(10.0, ttft_s=ttft_s, tpot_s=0.01, slo=SLO)
+    return worker.submit(1.0, made) + worker.annotate(1.0, name, tags)
+
+
+def test_a_first_token_that_not_even_an_idle_engine_has_in_time_is_refused_before_the_grant() -> None:
+    worker = agent(TopologyName.FCFS)
+    effects = begins(worker, "r", ttft_s=2.01)
+    (refusal,) = refused(effects)
+    assert (refusal.outcome, refusal.retry_after_s, dispatched(effects)) == (Outcome.SLO_UNREACHABLE, None, [])
+    assert refusal.message == (
+        "the answer would be late: its first token would come 2.01 s after the request's arrival at the earliest, and "
+        "is due after 2 s. Ask for a TTFT of at least 2.01 s, or send a shorter prompt."
+    )
+    assert dispatched(begins(worker, "just", ttft_s=1.99)) == ["just"]
+    assert dispatched(begins(worker, "lax", ttft_s=2.01, relegate=True)) == ["lax"]
+
+
+def test_prompts_count_as_quick_as_they_were_measured_to_be() -> None:
+    worker = agent(TopologyName.FCFS)
+    worker.state.fleet["e1"].prefill.pace = 5.0
+    assert dispatched(begins(worker, "r", ttft_s=9.9)) == ["r"]
+    assert len(refused(begins(worker, "longer", ttft_s=10.1))) == 1
+    worker.state.fleet["e1"].prefill.pace = 0.5  # beside others, which end
+    assert dispatched(begins(worker, "alone", ttft_s=1.9)) == ["alone"]
+
+
+@pytest.mark.parametrize(
+    ("ttft_s", "tpot_s", "served"), [(0.52, 0.05, False), (0.52, 0.0956, True), (0.1, 0.11, True), (0.1, 0.1, False)]
+)
+def test_a_whole_answer_without_a_ttlt_is_refused_if_it_is_late_at_all_lengths(
+    ttft_s: float, tpot_s: float, served: bool
+) -> None:
+    """Its prompt takes 0.5 s and a token 0.1 s. The second is in time if it is short, the third if it is long."""
+    worker = agent(TopologyName.FCFS)
+    effects = asks(worker, "r", 1.0, 0.0, slo=Slo(ttft_s, tpot_s, None, whole=True))
+    assert bool(dispatched(effects)) is served
+    if not served:
+        (refusal,) = refused(effects)
+        assert "its last token would come 2.90 s after" in refusal.message
+        assert f"is due after {ttft_s + 25 * tpot_s:.3g} s" in refusal.message
 
 
 def test_what_waits_is_refused_once_the_least_time_is_not_left_and_told_to_retry() -> None:
@@ -246,7 +295,7 @@ def test_what_waits_is_refused_once_the_least_time_is_not_left_and_told_to_retry
     (refusal,) = refused(worker.step(1.125, CycleTicked()))
     assert refusal.retry_after_s is not None
     assert "would come 4.03 s after the request's arrival at the earliest, and is due after 4 s" in refusal.message
-    assert refusal.message.endswith("Retry later, or ask for a longer TTLT.")
+    assert refusal.message.endswith("Ask for a longer TTLT.")
 
 
 def test_the_head_is_not_granted_too_late_between_two_cycles() -> None:

@@ -202,6 +202,7 @@ def test_whatever_ends_a_request_leaves_nothing_behind(way: str) -> None:
     agent = worker("e1", static_n_run=1)
     agent.mute = way == "mute and decline"
     agent.submit(1.0, replace(request("r1"), relegate=False), replace(request("r2"), relegate=False))
+    agent.step(1.4, CycleTicked())  # their tags do not come
     assert agent.state.fleet["e1"].in_flight == 1
     for name in ("r1", "r2"):
         match way:

@@ -85,10 +85,14 @@ class ApiError:
         estimated_wait_s: float | None = None,
         predicted_ttft_s: float | None = None,
     ) -> "ApiError":
-        """Returns the error answer for an outcome. An infinite `retry_after_s` tells the client not to retry."""
+        """Returns the error answer for an outcome. An infinite `retry_after_s` tells the client not to retry. The
+        message of a request that would be late names the time that `Retry-After` has."""
         row = OUTCOME_TABLE[outcome]
         never = retry_after_s is not None and not isfinite(retry_after_s)
         helps = row.retry_helps and not never
+        whole_s = _whole_seconds(row.http_status, retry_after_s) if helps else None
+        if outcome is Outcome.SLO_UNREACHABLE and retry_after_s is not None and helps:
+            message = f"{message} Or retry after {whole_s} s."
         return ApiError(
             status=row.http_status,
             message=message[:MAX_MESSAGE_CHARS],
@@ -97,7 +101,7 @@ class ApiError:
             reason=outcome.value,
             retry_helps=helps,
             param=param,
-            retry_after_s=_whole_seconds(row.http_status, retry_after_s) if helps else None,
+            retry_after_s=whole_s,
             estimated_wait_s=estimated_wait_s,
             predicted_ttft_s=predicted_ttft_s,
         )

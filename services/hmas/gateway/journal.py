@@ -118,6 +118,7 @@ def _request(exchange: Exchange, gateway: str) -> dict[str, Any]:
         "importance": request.importance,
         "outcome": exchange.outcome.value if exchange.outcome else "in flight",
         "message": exchange.message,
+        **({"retry_after_s": exchange.error.retry_after_s} if exchange.error is not None else {}),
         "output_tokens": exchange.output_tokens,
         "promised_cached_tokens": _promised(exchange),
         "cached_tokens": exchange.cached_tokens,
@@ -155,7 +156,7 @@ def _annotation(annotation: Annotation) -> dict[str, Any]:
 def _route(route: RouteChosen) -> list[dict[str, Any]]:
     columns = zip(route.workers, route.cached_tokens, route.wait_s, route.prefill_s, route.load_s, strict=True)
     return [
-        {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "wait_s": wait_s,
+        {"worker": worker, "chosen": worker == route.worker, "cached_tokens": tokens, "backlog_s": wait_s,
          "prefill_s": prefill_s, "load_s": load_s, "total_s": wait_s + prefill_s + load_s}
         for worker, tokens, wait_s, prefill_s, load_s in columns
     ]  # fmt: skip

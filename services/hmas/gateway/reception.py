@@ -20,6 +20,7 @@ from hmas.gateway.tenants.terms import (
     client_request_id,
     declared_job,
     read_headers,
+    takes_late,
     terms_of,
     traceparent,
 )
@@ -93,7 +94,7 @@ class Reception:
             allowed_fields=tenant.allowed_body_fields,
             relayed=proxy is None,
             follow_prompts=self._follow_prompts,
-            recognised=not tenant.relegate,
+            recognised=not takes_late(arrival.headers, tenant),
         )
         calls = await desk.parsed(tenant.name, len(data), partial(parse_calls, arrival.path, data, rules))
         call = calls.prompts[0]
@@ -166,6 +167,6 @@ def request_of(
         weight=tenant.weight,
         importance=terms.importance,
         arrival_s=now_s,
-        relegate=tenant.relegate,
+        relegate=terms.relegate,
         prefix=call.chain,
     )

@@ -283,7 +283,7 @@ class GatewayShell:
         exchange = self._exchanges.get(effect.request_id)
         if exchange is None:
             return  # it has failed
-        last = exchange.end_of_run
+        last, message = exchange.end_of_run, effect.message
         error: ApiError | None = None
         if effect.outcome is Outcome.FINISHED:
             if last is not None and last.data:
@@ -293,7 +293,8 @@ class GatewayShell:
             error = engine_error(last.status, last.data)
         else:
             error = ApiError.of(effect.outcome, effect.message, retry_after_s=effect.retry_after_s)
-        self._end(effect.request_id, effect.outcome, effect.message, effect.output_tokens, error)
+            message = error.message
+        self._end(effect.request_id, effect.outcome, message, effect.output_tokens, error)
 
     def _end(self, request_id: str, outcome: Outcome, message: str, tokens: int, error: ApiError | None) -> None:
         exchange = self._exchanges.pop(request_id)

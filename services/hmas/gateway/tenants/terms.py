@@ -40,7 +40,10 @@ JOB_HEADERS = (
     b"x-smg-routing-key",
 )
 _JOB_BUDGET = (b"x-slo-job-ms",)
-_READ = frozenset((*JOB_HEADERS, *_JOB_BUDGET, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE))
+_ON_MISS = b"x-slo-on-miss"
+_READ = frozenset(
+    (*JOB_HEADERS, *_JOB_BUDGET, _ON_MISS, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE)
+)
 
 _DECIMAL = re.compile(rb"[+-]?[0-9]{1,15}(\.[0-9]{0,15})?([eE][+-]?[0-9]{1,3})?")
 _WHOLE = re.compile(rb"-?[0-9]{1,10}")
@@ -93,7 +96,8 @@ class Tenant:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What a request may expect. `clamped` names the stated SLOs that the tenant's bounds changed, with the values in
-    force, as in `ttft_ms=500; tpot_ms=20`. `job_budget_s`: what is allowed for the whole job; None: not stated."""
+    force, as in `ttft_ms=500; tpot_ms=20`. `job_budget_s`: what is allowed for the whole job; None: not stated.
+    `relegate`: whether it is served late if it cannot be on time; otherwise it is refused."""
 
     slo: Slo
     slo_stated: bool
@@ -102,6 +106,7 @@ class Terms:
     flow: str
     clamped: str = ""
     job_budget_s: float | None = None
+    relegate: bool = True
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -157,6 +162,9 @@ def terms_of(
     ttlt_s = _clamp(header_seconds(headers, _TTLT, MAX_TTLT_MS), bounds.ttlt_s, "ttlt_ms", clamped)
     # The tenant's bounds of the time to the last token hold for a whole job too.
     job_s = _clamp(header_seconds(headers, _JOB_BUDGET, MAX_TTLT_MS), bounds.ttlt_s, "job_ms", clamped)
+    relegate = takes_late(headers, tenant)
+    if not relegate and headers.get(_ON_MISS) == b"relegate":
+        clamped.append("on_miss=refuse")
     slo, stated = _slo(ttft_s, tpot_s, ttlt_s, tenant, importance, stream=stream)
     if tier is ServiceTier.FLEX and ttft_s is None and tpot_s is None and ttlt_s is None:
         slo, stated = _lax(slo, bounds), True  # so that no default of the task type replaces it
@@ -171,7 +179,19 @@ def terms_of(
         flow=_flow(headers),
         clamped="; ".join(clamped),
         job_budget_s=job_s,
+        relegate=relegate,
     )
+
+
+def takes_late(headers: Mapping[bytes, bytes], tenant: Tenant) -> bool:
+    """Returns whether a request is served late if it cannot be on time, rather than refused. A client may ask for a
+    refusal, and for a late answer unless its tenant refuses. Raises InvalidRequest, which names the header, if it asks
+    for something else."""
+    asked = headers.get(_ON_MISS, b"relegate")
+    if asked not in (b"relegate", b"refuse"):
+        name = _ON_MISS.decode()
+        raise InvalidRequest(f"the header `{name}` must be `refuse` or `relegate`", name)
+    return tenant.relegate and asked == b"relegate"
 
 
 _TIER_IMPORTANCE = {ServiceTier.FLEX: MIN_IMPORTANCE, ServiceTier.PRIORITY: MAX_IMPORTANCE}

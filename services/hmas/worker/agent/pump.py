@@ -26,7 +26,7 @@ def pump(state: WorkerState) -> list[WorkerEffect]:
     At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
     and with it all requests behind it, because the topology alone decides which is next. It does not block the others
     for what lies with its gateway: it is parked if that could not carry out a grant now, and ended if no engine that is
-    up can ever take it, or if its tenant prefers a refusal and its TTLT cannot be kept.
+    up can ever take it, or if its tenant prefers a refusal and it cannot be on time.
     """
     effects: list[WorkerEffect] = []
     left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump

@@ -100,7 +100,7 @@ class WorkerState:
             return self.config.tags_within_s
         if self.controls.bypass:
             return 0.0
-        if not entry.request.relegate and entry.slo.ttlt_s is not None:
+        if not entry.request.relegate:
             return self.config.tags_within_s
         if not self.queue.uses_tags:
             return 0.0
