@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from hmas.console.question import WhatIfAnswer, WhatIfBook, WhatIfQuestion
 from hmas.contracts.rehearsal import Rehearsal
+from hmas.runtime.installation import install_command
 from hmas.runtime.priority import LOW
 from hmas.runtime.solver import Solver, SolverLate, solve
 
@@ -27,7 +28,7 @@ _ANSWER = TypeAdapter(Rehearsal)
 def lacking(packages: Sequence[str] = ("numpy", "onnxruntime", "tokenizers")) -> str:
     """Says which package of the extra `sim` is not installed; empty if all are."""
     missing = [name for name in packages if find_spec(name) is None]
-    return f"the Python package {missing[0]} is missing: pip install 'hmas[sim]'" if missing else ""
+    return f"the Python package {missing[0]} is missing: {install_command('sim')}" if missing else ""
 
 
 class WhatIfRunner:

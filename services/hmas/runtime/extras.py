@@ -4,6 +4,8 @@ gives advice on what to install instead of a traceback."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hmas.runtime.installation import install_command
+
 OURS = ("hmas", "hmas_loadgen", "hmas_lab")
 # The extra that installs a package, for packages that are in one extra only (numpy, for instance, is in several).
 EXTRA_OF = {
@@ -37,5 +39,5 @@ def needs(extra: str, instead: str = "") -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if not package or package in OURS:
             raise
-        advice = f"pip install 'hmas[{EXTRA_OF.get(package, extra)}]'" + (f", or {instead}" if instead else "")
+        advice = install_command(EXTRA_OF.get(package, extra)) + (f", or {instead}" if instead else "")
         raise MissingExtra(f"the Python package {package} is missing: {advice}") from error

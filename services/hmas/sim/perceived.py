@@ -11,6 +11,7 @@ from pathlib import Path
 from hmas.contracts.request import TaskType
 from hmas.laws.tokens import text_tokens
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
+from hmas.runtime.installation import install_command
 from hmas.sim.workload import OfferedRequest, Workload
 
 BATCH = 32
@@ -26,7 +27,7 @@ def shipped_backend() -> Backend:
     except ImportError as error:
         raise ValueError(
             f"the perception that ships needs a package that is not installed ({error.name}): "
-            "pip install 'hmas[sim]', or simulate hmas-noisy, whose predictions are made from the truth"
+            f"{install_command('sim')}, or simulate hmas-noisy, whose predictions are made from the truth"
         ) from error
     return ModelBackend()
 
