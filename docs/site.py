@@ -7,6 +7,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
+# Blocks and spans of code, which stand as they are, or a λ* outside of them.
+_CODE = re.compile(r"(^```.*?^```|`[^`]+`)|λ\*(?!\*(?!\*))", re.DOTALL | re.MULTILINE)
 ELSEWHERE = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 
 
@@ -20,3 +22,8 @@ def _linked(text: str) -> str:
     """Returns a page of the repository's root with its links as seen from the folder docs."""
     text = text.replace("](docs/", "](").replace('src="docs/', 'src="')
     return re.sub(r"\]\((CONTRIBUTING|CHANGELOG)\.md", lambda found: f"]({found[1].lower()}.md", text)
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """The star of λ* begins no emphasis, which is what Markdown takes it for outside code."""
+    return _CODE.sub(lambda found: found[0] if found[1] else "λ\\*", markdown)

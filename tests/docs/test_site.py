@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from docs.site import on_page_markdown
 from tests.house.repository import ROOT
 
 ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+
+BROKEN_STAR = re.compile(r"\w<em>|</em>\w")  # emphasis that begins or ends inside a word, as after λ*
 
 
 def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
@@ -28,6 +31,7 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     for path in (*(ROOT / "docs").glob("*.md"), ROOT / "docs/index.md", ROOT / "docs/results/goodput.md"):
         assert path.relative_to(ROOT / "docs").with_suffix(".html") in pages
     assert [(str(name), found) for name, text in pages.items() for found in ELSEWHERE.findall(text)] == []
+    assert {str(name): found for name, text in pages.items() if (found := BROKEN_STAR.findall(text))} == {}
     assert 'src="results/figures/h100.svg"' in pages[Path("index.html")]
 
 
@@ -48,3 +52,11 @@ def test_a_broken_link_breaks_the_build(tmp_path: Path, page: str, link: str) ->
 
 def test_elsewhere_is_found() -> None:
     assert ELSEWHERE.findall('<script async src="https://cdn.example/x.js"></script><a href="https://ok.example">')
+
+
+def test_the_star_of_lambda_is_no_emphasis_and_stays_in_code() -> None:
+    code = "`λ*` and\n```\nλ*\n```\n"
+    assert on_page_markdown(f"at λ*, *not* more; **0.9 λ*** **of λ** {code}") == (
+        f"at λ\\*, *not* more; **0.9 λ\\*** **of λ** {code}"
+    )
+    assert BROKEN_STAR.search("in λ<em>, the highest</em> rate")
