@@ -32,6 +32,8 @@ async def test_the_text_the_header_the_body_and_the_timeline_of_a_refusal_name_o
         error = error_of(response)
         assert (response.status_code, response.headers["retry-after"], error["retry_after_s"]) == (429, "3", 3)
         assert error["message"] == f"{LATE} Or retry after 3 s."
+        assert response.headers["x-hmas-slo"] == "ttft_ms=6000; tpot_ms=100; from=task; task=unknown"
+        assert "server-timing" not in response.headers
         timeline = orjson.loads(g.records.journal.timeline(refusal.request_id) or b"")
         assert (timeline["message"], timeline["retry_after_s"]) == (error["message"], 3)
         assert timeline["total_s"] is not None

@@ -6,6 +6,7 @@ from hmas.contracts.gateway import NO_VOLUME, Volume
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.request import Request
 from hmas.gateway.agent.pools.directory import ModelDirectory
+from hmas.gateway.answer_report import server_timing, slo_told
 from hmas.gateway.engines.proxied import Proxy
 from hmas.gateway.errors import Headers, InvalidRequest
 from hmas.gateway.exchange import Exchange
@@ -13,8 +14,10 @@ from hmas.gateway.http.bodies import BodyDesk
 from hmas.gateway.openai.body import Call, CallRules, Calls, parse_calls
 from hmas.gateway.openai.tiers import ServiceTier
 from hmas.gateway.shell import GatewayShell
+from hmas.gateway.tenants.header_names import unknown_names, warning_of
 from hmas.gateway.tenants.store import Caller, TenantStore
 from hmas.gateway.tenants.terms import (
+    KNOWN_HEADERS,
     Tenant,
     Terms,
     client_request_id,
@@ -29,7 +32,8 @@ from hmas.runtime import ids
 
 class Arrival:
     """One request over HTTP. `exchanges` are those that were opened for it: one, or one for each answer that was asked
-    for. `clamped`: stated SLOs that the tenant's bounds changed."""
+    for. `clamped`: stated SLOs that the tenant's bounds changed. `slo_from`: where its SLO comes from (`Terms`).
+    `tier`: the service tier that it names; None: none."""
 
     def __init__(self, path: str, headers: Headers) -> None:
         self.path = path
@@ -38,18 +42,26 @@ class Arrival:
         self.request_id = ids.request_id()
         self.client_id = client_request_id(self.headers) or self.request_id
         self.exchanges: list[Exchange] = []
-        self.clamped = ""
-        self.tier = ServiceTier.DEFAULT
+        self.clamped = self.slo_from = ""
+        self.tier: ServiceTier | None = None
+        self._unknown = unknown_names(headers, KNOWN_HEADERS)
 
     def own_headers(self) -> Headers:
         """Returns the headers that every answer has beside the engine's own."""
         headers = [(b"x-request-id", self.client_id.encode())]
+        if self.exchanges:
+            headers.append((b"x-hmas-slo", slo_told(self.exchanges, self.slo_from).encode()))
+            timing = server_timing(self.exchanges)
+            if timing:
+                headers.append((b"server-timing", timing.encode()))
+        if self._unknown:
+            headers.append((b"x-hmas-warning", warning_of(self._unknown, KNOWN_HEADERS).encode()))
         mode = next((exchange.mode for exchange in self.exchanges if exchange.mode), "")
         if mode:  # the gateway placed the request itself
             headers.append((b"x-hmas-mode", mode.encode()))
         if self.clamped:
             headers.append((b"x-hmas-slo-clamped", self.clamped.encode()))
-        if self.tier is not ServiceTier.DEFAULT:
+        if self.tier is not None and self.tier is not ServiceTier.DEFAULT:
             headers.append((b"x-hmas-service-tier", self.tier.value.encode()))
         return headers
 
@@ -99,8 +111,10 @@ class Reception:
         calls = await desk.parsed(tenant.name, len(data), partial(parse_calls, arrival.path, data, rules))
         call = calls.prompts[0]
         self._check_model(call, tenant)
-        terms = terms_of(arrival.headers, tenant, call.priority, stream=call.stream, tier=call.tier)
-        arrival.clamped, arrival.tier = terms.clamped, call.tier
+        terms = terms_of(
+            arrival.headers, tenant, call.priority, stream=call.stream, tier=call.tier or ServiceTier.DEFAULT
+        )
+        arrival.clamped, arrival.slo_from, arrival.tier = terms.clamped, terms.slo_from, call.tier
         trace, job = traceparent(arrival.headers), declared_job(arrival.headers)
         siblings = self._siblings(calls)
         for each in calls.each():

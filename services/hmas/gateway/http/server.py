@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.pools.directory import ModelDirectory
+from hmas.gateway.answer_report import slo_told
 from hmas.gateway.errors import ApiError, ErrorShape, InvalidRequest
 from hmas.gateway.exchange import Exchange
 from hmas.gateway.group import ExchangeGroup
@@ -26,10 +27,11 @@ from hmas.gateway.http.client_protocol import SCOPE_KEY, ClientProtocol
 from hmas.gateway.metrics import INVALID
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.merging import AnswerMerger
+from hmas.gateway.openai.tiers import with_service_tier
 from hmas.gateway.reception import Arrival, Reception
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.tenants.store import TenantStore
-from hmas.gateway.tenants.terms import QUEUE_STATUS
+from hmas.gateway.tenants.terms import OUTCOME, QUEUE_STATUS
 
 log = structlog.get_logger()
 
@@ -43,7 +45,7 @@ _JSON = (b"content-type", b"application/json")
 # Headers of answers that a web page may read.
 _SHOWN_HEADERS = (
     "retry-after", "x-request-id", "x-should-retry", "x-hmas-reason", "x-hmas-mode", "x-hmas-slo-clamped",
-    "x-hmas-service-tier",
+    "x-hmas-service-tier", "x-hmas-slo", "x-hmas-warning", "server-timing",
 )  # fmt: skip
 
 
@@ -118,6 +120,8 @@ class GatewayServer:
         if answer.wants_unknown_status:
             message = "the header `x-hmas-queue-status` must be `comment` or `event`"
             raise InvalidRequest(message, "x-hmas-queue-status")
+        if answer.headers.get(OUTCOME, b"comment") != b"comment":
+            raise InvalidRequest("the header `x-hmas-outcome` must be `comment`", "x-hmas-outcome")
         if answer.scope["method"] != "POST":
             error = ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path")
             await answer.fail(replace(error, status=405, allow="POST"))
@@ -210,7 +214,7 @@ class _Answer(Arrival):
 
     async def stream(self, exchange: Exchange | ExchangeGroup) -> bool:
         """Relays a streamed answer until its end; returns false if the client stopped reading."""
-        loop, sent_mode = asyncio.get_running_loop(), ""
+        loop, sent_mode, begun = asyncio.get_running_loop(), "", False
         every_s = self._config.comment_after_s if self._status else self._config.comment_every_s
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
         try:
@@ -221,6 +225,8 @@ class _Answer(Arrival):
                 if exchange.chunks:
                     timer.cancel()
                     exchange.comment_due, data = False, exchange.take()
+                    if not begun:
+                        begun, data = True, self._with_tier(data)
                 elif exchange.done:
                     data = b""
                 else:
@@ -232,6 +238,8 @@ class _Answer(Arrival):
                         await self.fail(exchange.error)
                         return True
                     data += exchange.error.events(self._errors)
+                elif done and OUTCOME in self.headers:
+                    data += b": x-hmas-slo: %b\n\n" % slo_told(self.exchanges, self.slo_from).encode()
                 if not self._started:
                     sent_mode = exchange.mode
                     await self._start(200, [*_STREAM_HEADERS, *self.own_headers()])
@@ -265,9 +273,15 @@ class _Answer(Arrival):
         if exchange.error is not None:
             await self.fail(exchange.error)
             return True
-        data = exchange.take()
+        data = self._with_tier(exchange.take())
         await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), *self.own_headers()])
         return await self._write(data, more=False)
+
+    def _with_tier(self, data: bytes) -> bytes:
+        """Returns a whole answer, or the beginning of a stream, with the service tier if the client named one."""
+        if self.tier is None or not FORMS[self.path].chunked:
+            return data
+        return with_service_tier(data, self.tier)
 
     async def fail(self, error: ApiError) -> None:
         """Sends an error with its HTTP status, or as an event if the stream has begun. If some of the request's body

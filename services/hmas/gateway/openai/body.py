@@ -59,12 +59,13 @@ class CallRules:
 class Call:
     """What is kept of a body. `model` is the model name or alias that the client sent.
 
-    `tier` is the service tier that it asks for. `prompt_tokens` is an estimate. `text` is the beginning and the end of
-    the prompt for perception, at most PERCEIVED_CHARS characters and a line break. `strip_usage`: the gateway asked the
-    engine for usage that the client did not ask for, so that it is removed from the stream. `xargs`: the client's extra
-    arguments for vLLM. `chain`: that of the prompt; a form without an answer has none. `rest`: the engine's body as
-    JSON without its opening brace, and without the fields that `run_body` adds, such as the `seed` by which an answer
-    differs from others to its prompt. `digest`: of `rest`, by which the same body is recognised; may be empty.
+    `tier` is the service tier that it names; None: none. `prompt_tokens` is an estimate. `text` is the beginning and
+    the end of the prompt for perception, at most PERCEIVED_CHARS characters and a line break. `strip_usage`: the
+    gateway asked the engine for usage that the client did not ask for, so that it is removed from the stream.
+    `xargs`: the client's extra arguments for vLLM. `chain`: that of the prompt; a form without an answer has none.
+    `rest`: the engine's body as JSON without its opening brace, and without the fields that `run_body` adds, such as
+    the `seed` by which an answer differs from others to its prompt. `digest`: of `rest`, by which the same body is
+    recognised; may be empty.
     """
 
     form: ApiForm
@@ -74,7 +75,7 @@ class Call:
     prompt_tokens: int
     max_tokens: int | None
     priority: int | None
-    tier: ServiceTier
+    tier: ServiceTier | None
     strip_usage: bool
     xargs: Mapping[str, Any]
     chain: PrefixChain = NO_CHAIN

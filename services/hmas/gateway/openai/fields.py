@@ -120,10 +120,10 @@ def max_tokens(body: dict[str, Any], form: ApiForm) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def tier(body: dict[str, Any]) -> ServiceTier:
+def tier(body: dict[str, Any]) -> ServiceTier | None:
     named = body.get("service_tier")
     if named is None:
-        return ServiceTier.DEFAULT
+        return None
     if not isinstance(named, str) or named not in TIER_NAMES:
         raise InvalidRequest(f"`service_tier` must be one of {', '.join(TIER_NAMES)}", "service_tier")
     return TIER_NAMES[named]

@@ -35,6 +35,8 @@ _HEADERS: tuple[tuple[str, dict[str, Any], str], ...] = (
         {"type": "string", "enum": ["comment", "event"]},
         "While a streamed request waits: its place and expected wait, as an SSE comment or as an event `queue_status`",
     ),
+    ("x-slo-on-miss", {"type": "string", "enum": ["refuse", "relegate"]}, "What becomes of it if it would be late"),
+    ("x-hmas-outcome", {"type": "string", "enum": ["comment"]}, "A stream ends with a comment like `x-hmas-slo`"),
     ("x-request-id", {"type": "string", "maxLength": 128}, "Returned; `hmas why` finds a request by it"),
 )
 
@@ -43,7 +45,7 @@ _COMMON: dict[str, Any] = {
               "description": "A model, adapter or alias that `/v1/models` lists"},
     "priority": {"type": "integer", "description": "Lower is served earlier; bounded by the tenant"},
     "service_tier": {"type": "string", "enum": list(TIER_NAMES), "description": "`flex` is served when there is room, "
-                     "`priority` as early as the tenant may ask for; `x-hmas-service-tier` in the answer names it"},
+                     "`priority` as early as the tenant may ask for; the answer names it"},
     **{name: {"description": f"Only for tenants that may: {what}"} for name, what in STEERING_FIELDS.items()},
 }  # fmt: skip
 _GENERATING: dict[str, Any] = {

@@ -27,7 +27,8 @@ _PRIORITY = (b"x-llm-d-priority", b"x-priority")
 _FLOW = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
 _IMPORTANCE = (b"x-hmas-importance",)
 QUEUE_STATUS = b"x-hmas-queue-status"
-_EDGE = (QUEUE_STATUS, b"authorization", b"x-api-key", b"content-length", b"x-request-id", b"traceparent")
+OUTCOME = b"x-hmas-outcome"
+_EDGE = (QUEUE_STATUS, OUTCOME, b"authorization", b"x-api-key", b"content-length", b"x-request-id", b"traceparent")
 # The names by which clients, agents and other routers tell which requests belong together; the first counts.
 JOB_HEADERS = (
     b"x-hmas-job",
@@ -41,7 +42,7 @@ JOB_HEADERS = (
 )
 _JOB_BUDGET = (b"x-slo-job-ms",)
 _ON_MISS = b"x-slo-on-miss"
-_READ = frozenset(
+KNOWN_HEADERS = frozenset(
     (*JOB_HEADERS, *_JOB_BUDGET, _ON_MISS, *_EDGE, *_TTFT, *_TPOT, *_TTLT, *_PRIORITY, *_FLOW, *_IMPORTANCE)
 )
 
@@ -97,7 +98,9 @@ class Tenant:
 class Terms:
     """What a request may expect. `clamped` names the stated SLOs that the tenant's bounds changed, with the values in
     force, as in `ttft_ms=500; tpot_ms=20`. `job_budget_s`: what is allowed for the whole job; None: not stated.
-    `relegate`: whether it is served late if it cannot be on time; otherwise it is refused."""
+    `relegate`: whether it is served late if it cannot be on time; otherwise it is refused. `slo_from`: where the SLO
+    comes from, `header`, `tier` or `tenant`; empty if nobody stated it.
+    """
 
     slo: Slo
     slo_stated: bool
@@ -107,13 +110,14 @@ class Terms:
     clamped: str = ""
     job_budget_s: float | None = None
     relegate: bool = True
+    slo_from: str = ""
 
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     """Returns the headers that the gateway uses, by name in lower case. If one is repeated, its first value counts."""
     headers: dict[bytes, bytes] = {}
     for name, value in raw:
-        if name in _READ:
+        if name in KNOWN_HEADERS:
             headers.setdefault(name, value)
     return headers
 
@@ -166,8 +170,11 @@ def terms_of(
     if not relegate and headers.get(_ON_MISS) == b"relegate":
         clamped.append("on_miss=refuse")
     slo, stated = _slo(ttft_s, tpot_s, ttlt_s, tenant, importance, stream=stream)
-    if tier is ServiceTier.FLEX and ttft_s is None and tpot_s is None and ttlt_s is None:
-        slo, stated = _lax(slo, bounds), True  # so that no default of the task type replaces it
+    source = "tenant" if stated else ""
+    if ttft_s is not None or tpot_s is not None or ttlt_s is not None:
+        source = "header"
+    elif tier is ServiceTier.FLEX:
+        slo, stated, source = _lax(slo, bounds), True, "tier"  # so that no default of the task type replaces it
     priority = header_whole_number(headers, _PRIORITY, PRIORITY_LIMIT)
     if priority is None:
         priority = _tier_priority(tier, tenant) if body_priority is None else body_priority
@@ -180,6 +187,7 @@ def terms_of(
         clamped="; ".join(clamped),
         job_budget_s=job_s,
         relegate=relegate,
+        slo_from=source,
     )
 
 
