@@ -40,8 +40,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, start_mesh: Any) -> Iterat
         yield running, keys, file
 
 
-def post(mesh: Any, key: str | None, body: dict[str, Any] = BODY, **headers: str) -> httpx.Response:
+def post(mesh: Any, key: str | None, **headers: str) -> httpx.Response:
     auth = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.post(f"{mesh.url}/v1/chat/completions", json=BODY, headers={**auth, **headers}, timeout=30)
+
+
+def post_streamed(mesh: Any, key: str, headers: dict[str, str]) -> httpx.Response:
+    auth, body = {"authorization": f"Bearer {key}"}, {**BODY, "stream": True}
     return httpx.post(f"{mesh.url}/v1/chat/completions", json=body, headers={**auth, **headers}, timeout=30)
 
 
@@ -81,11 +86,10 @@ def test_a_ttlt_that_an_idle_engine_cannot_keep_is_refused_with_the_time_that_it
 
 def test_a_first_token_that_an_idle_engine_cannot_have_in_time_is_refused_to_whoever_asks_for_it(guarded: Any) -> None:
     mesh, keys, _ = guarded
-    streamed = {**BODY, "stream": True}
-    answer = post(mesh, keys["chat"], streamed, **{"x-slo-ttft-ms": "1", "x-slo-on-miss": "refuse"})
+    answer = post_streamed(mesh, keys["chat"], {"x-slo-ttft-ms": "1", "x-slo-on-miss": "refuse"})
     assert (answer.status_code, answer.headers["x-hmas-reason"]) == (429, "slo_unreachable")
     assert "its first token would come" in answer.json()["error"]["message"]
-    assert post(mesh, keys["chat"], streamed, **{"x-slo-ttft-ms": "1"}).status_code == 200
+    assert post_streamed(mesh, keys["chat"], {"x-slo-ttft-ms": "1"}).status_code == 200
 
 
 def test_keys_are_revoked_and_a_wrong_file_is_ignored_while_running(guarded: Any) -> None:

@@ -28,19 +28,23 @@ def test_a_port_that_is_taken_is_not_given_again() -> None:
     assert free_port(port) == port
 
 
-@pytest.mark.parametrize("option", ["port", "nats_port"])
+def on(option: str, port: int, options: MeshOptions) -> MeshOptions:
+    return replace(options, port=port) if option == "--port" else replace(options, nats_port=port)
+
+
+@pytest.mark.parametrize("option", ["--port", "--nats-port"])
 def test_a_port_that_is_asked_for_and_taken_is_refused_by_name(option: str, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = replace(MeshOptions(port=0, data_dir=tmp_path), **{option: port})
-        told = rf"port {port} is taken: .*--{option.replace('_', '-')} \(0: any free port\)"
+        options = on(option, port, MeshOptions(port=0, data_dir=tmp_path))
+        told = rf"port {port} is taken: .*{option} \(0: any free port\)"
         with pytest.raises(PortRefused, match=told):
             make_plan(options)
         with pytest.raises(PortRefused, match=told):  # before it asks the engines, which may be down for long
             asyncio.run(serve(replace(options, engine_urls=("http://127.0.0.1:1",)), Console()))
-        assert make_plan(replace(options, **{option: 0})).gateway_url
+        assert make_plan(on(option, 0, options)).gateway_url
     assert str(port) in (make_plan(options).gateway_url + make_plan(options).nats_url)
 
 

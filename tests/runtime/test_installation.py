@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hmas.runtime import installation
-from hmas.runtime.installation import install_command, packages_of
+from hmas import installation
+from hmas.installation import install_command, packages_of
 
 ROOT = Path(__file__).resolve().parents[2]
 METADATA = """Metadata-Version: 2.4
@@ -27,8 +27,8 @@ Requires-Dist: numpy>=2.0; extra == 'load'
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder `hmas.dist-info`, which is taken for the installation's own."""
-    folder = tmp_path / "hmas.dist-info"
+    """A folder of metadata, which is taken for that of this installation."""
+    folder = tmp_path / "installed.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(METADATA)
     monkeypatch.setattr(installation, "distribution", lambda name: PathDistribution(folder))

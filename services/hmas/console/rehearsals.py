@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from hmas.console.question import WhatIfAnswer, WhatIfBook, WhatIfQuestion
 from hmas.contracts.rehearsal import Rehearsal
-from hmas.runtime.installation import install_command
+from hmas.installation import install_command
 from hmas.runtime.priority import LOW
 from hmas.runtime.solver import Solver, SolverLate, solve
 

@@ -14,11 +14,11 @@ from urllib.request import Request, urlopen
 from rich.table import Table
 from rich.text import Text
 
+from hmas.installation import install_command
 from hmas.mesh.data_folder import make_own
 from hmas.mesh.nats_server import NatsBinaryMissing, find_nats_server
 from hmas.mesh.ports import is_free
 from hmas.mesh.state import NoMesh, read_state
-from hmas.runtime.installation import install_command
 
 Verdict = Literal["ok", "warn", "fail"]
 STYLES: dict[Verdict, str] = {"ok": "green", "warn": "yellow", "fail": "red"}

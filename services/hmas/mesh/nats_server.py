@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from secrets import token_urlsafe
 
+from hmas.installation import install_command
 from hmas.mesh.process import ProcessSpec
-from hmas.runtime.installation import install_command
 from hmas.runtime.open_files import open_files
 from hmas.wire.permissions import USERS, authorization
 

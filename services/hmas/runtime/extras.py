@@ -4,7 +4,7 @@ gives advice on what to install instead of a traceback."""
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hmas.runtime.installation import install_command
+from hmas.installation import install_command
 
 OURS = ("hmas", "hmas_loadgen", "hmas_lab")
 # The extra that installs a package, for packages that are in one extra only (numpy, for instance, is in several).

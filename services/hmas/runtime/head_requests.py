@@ -4,7 +4,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """Hands HEAD to an application as GET, so that the answer has the same status and headers (RFC 9110 §9.3.2), and
+    """Hands HEAD to an application as GET, so that the answer has the same status and headers (RFC 9110, HEAD), and
     ends the answer with them: the application of an endless one then hears that its client is gone."""
 
     def __init__(self, app: ASGIApp) -> None:

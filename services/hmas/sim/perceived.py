@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from hmas.contracts.request import TaskType
+from hmas.installation import install_command
 from hmas.laws.tokens import text_tokens
 from hmas.perception.agent.backend import Backend, Estimate, PromptView
-from hmas.runtime.installation import install_command
 from hmas.sim.workload import OfferedRequest, Workload
 
 BATCH = 32
