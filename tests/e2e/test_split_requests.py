@@ -83,16 +83,23 @@ async def test_every_form_is_split(path: str, pair: Any, split_mesh: Any) -> Non
     assert "kv_transfer_params" not in answer.text
 
 
-async def test_why_names_both_engines_and_when_each_was_done(pair: Any, split_mesh: Any) -> None:
+async def test_why_names_both_engines_and_the_parts_of_the_first_token(pair: Any, split_mesh: Any) -> None:
+    body = CHAT | {"stream": True}
     async with httpx.AsyncClient(base_url=split_mesh.url, timeout=60.0) as client:
-        answer = await client.post(
-            "/v1/chat/completions", json=CHAT | {"stream": True}, headers={"X-Request-Id": "two"}
-        )
-    assert answer.status_code == 200
+        sent_s = time.monotonic()
+        async with client.stream("POST", "/v1/chat/completions", json=body, headers={"X-Request-Id": "two"}) as answer:
+            seen_s = [time.monotonic() - sent_s async for _ in answer.aiter_bytes()]
+            assert answer.status_code == 200
     found = json.loads(split_mesh.hmas("why", "two", "--json").stdout)
     [run] = found["runs"]
     assert [f"http://{run[name]}" for name in ("prefill_engine", "engine")] == list(pair[1:])
-    assert run["started_s"] < run["went_on_s"] < run["first_token_s"] == found["ttft_s"]
+    assert run["started_s"] < run["computed_s"] < run["went_on_s"] < run["first_token_s"] == found["ttft_s"] < seen_s[0]
+    parts = run["ttft_parts"]
+    assert min(parts.values()) > 0.0
+    assert abs(sum(parts.values()) - found["ttft_s"]) < 0.002
+    told = " ".join(split_mesh.hmas("why", "two").stdout.split())
+    assert f"prefill on {run['prefill_engine']}" in told
+    print(f"{parts}, which are {found['ttft_s']} s; the client saw its first byte after {seen_s[0]:.4f} s")
 
 
 async def test_a_client_cannot_say_where_kv_is(split_mesh: Any) -> None:

@@ -1,5 +1,7 @@
 """`hmas why` shows a request's attempts and runs."""
 
+from typing import Any
+
 from rich.console import Console
 
 from hmas.operator.why import render_why
@@ -32,3 +34,28 @@ def test_attempts_are_rows_and_runs_are_told_with_their_wait() -> None:
     assert "outcome engine_error" in lines
     assert "queued s 0.25, queue length 3" in " ".join(lines)
     assert "pace class <= 84 ms" in " ".join(lines)
+
+
+PARTS = {"queued_s": 0.3, "prefill_s": 0.125, "waited_s": 0.0015, "transfer_and_first_step_s": 0.0485}
+SPLIT = {**RUN, "prefill_engine": "e0", "computed_s": 0.425, "went_on_s": 0.4265, "first_token_s": 0.475,
+         "ttft_parts": PARTS}  # fmt: skip
+
+
+def shown(run: dict[str, Any]) -> str:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(render_why({**TOLD, "runs": [run]}))
+    return " ".join(captured.get().split())
+
+
+def test_the_parts_of_the_first_token_are_told_with_both_engines() -> None:
+    assert (
+        "ttft parts queued 0.3000 s + prefill on e0 0.1250 s + waited between the engines 0.0015 s"
+        " + transfer to e1 and its first step 0.0485 s = 0.4750 s"
+    ) in shown(SPLIT)
+
+
+def test_of_a_split_request_that_has_no_token_the_parts_are_told_that_are_over() -> None:
+    parts = {**PARTS, "earlier_runs_s": 0.2, "waited_s": None, "transfer_and_first_step_s": None}
+    told = shown({**SPLIT, "went_on_s": None, "first_token_s": None, "ttft_parts": parts})
+    assert told.endswith("ttft parts queued 0.3000 s + lost with earlier runs 0.2000 s + prefill on e0 0.1250 s")

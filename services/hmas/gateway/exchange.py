@@ -36,7 +36,9 @@ class RunTrace:
     started_s: float
     kind: EngineKind = UNKNOWN_KIND
     observed: bool = False  # the gateway only observes
-    went_on_s: float | None = None  # of a split run: the prompt was computed, and the answering engine got the request
+    prefill: str = ""  # of a split run: the engine that computes the prompt
+    computed_s: float | None = None  # of a split run: the prompt was computed
+    went_on_s: float | None = None  # of a split run: the answering engine got the request
     first_s: float | None = None
     ended_s: float | None = None
     outcome: str = ""

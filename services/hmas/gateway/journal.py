@@ -13,6 +13,7 @@ from hmas.contracts.execution import Grant
 from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.request import Annotation
 from hmas.gateway.exchange import Exchange, RunTrace
+from hmas.gateway.legs_told import legs_told
 from hmas.gateway.witness import Witness
 from hmas.laws.kind_costs import cost_among
 
@@ -200,19 +201,12 @@ def _run(exchange: Exchange, run: RunTrace, group_of: GroupOf | None) -> dict[st
         "observed": run.observed,
         "grant": None if grant is None else grant.grant,
         "started_s": _since(exchange, run.started_s),
-        **_first_leg(exchange, run),
+        **legs_told(exchange, run),
         "first_token_s": _since(exchange, run.first_s),
         "ended_s": _since(exchange, run.ended_s),
         "outcome": run.outcome,
         "timeline": None if grant is None else asdict(grant.timeline),
     }
-
-
-def _first_leg(exchange: Exchange, run: RunTrace) -> dict[str, Any]:
-    """Returns of a split run which engine computed the prompt, and when the answering one got the request."""
-    if run.grant is None or not run.grant.prefill:
-        return {}
-    return {"prefill_engine": run.grant.prefill, "went_on_s": _since(exchange, run.went_on_s)}
 
 
 def _since(exchange: Exchange, instant_s: float | None) -> float | None:

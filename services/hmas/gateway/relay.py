@@ -60,9 +60,10 @@ class EngineRelay:
     def start(self, exchange: Exchange, effect: StartRun) -> None:
         """Sends the request of an exchange to an engine."""
         request_id, grant = effect.request_id, effect.grant
+        prefill = grant.prefill if grant is not None and exchange.proxy is None else ""  # a proxy sends one leg
         exchange.runs.append(
             RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock(),
-                     kind=self._engines.kind(effect.worker, effect.engine), observed=effect.observed)
+                     kind=self._engines.kind(effect.worker, effect.engine), observed=effect.observed, prefill=prefill)
         )  # fmt: skip
         exchange.end_of_run = None
         self._witness.started(exchange)
@@ -70,12 +71,11 @@ class EngineRelay:
         assert call is not None, "a request runs again only before its first token"
         run = self._new_run(exchange, call, effect.run)
         self._runs[request_id] = run, exchange
-        split = bool(grant and grant.prefill) and not isinstance(run, ProxiedRun)
-        leg = FirstLeg(run, lambda: self._computed(run)) if split else None
+        leg = FirstLeg(run, lambda: self._computed(run)) if prefill else None
         if leg is not None:
             self._legs[run] = leg
         try:
-            client = self._engines.find(effect.worker, grant.prefill if grant and split else effect.engine)
+            client = self._engines.find(effect.worker, prefill or effect.engine)
         except EngineRefused as refused:
             run.fail(str(refused), unreached=True)
             return
@@ -83,7 +83,7 @@ class EngineRelay:
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
         if isinstance(run, ProxiedRun) and exchange.proxy is not None:
             exchange.call = None
-            if grant is not None and grant.prefill:  # a proxy sends one leg, which then computes the prompt
+            if grant is not None and grant.prefill:  # the one leg computes the prompt, too
                 self._post(PromptComputed(request_id, effect.run))
             self._post(RunHandedOver(request_id, effect.run))
             exchange.proxy.carry_out(run, client, body, exchange.traceparent)
@@ -94,7 +94,8 @@ class EngineRelay:
             run.http = client.send(call.form.path, body, request_id, exchange.traceparent, run)
 
     def _computed(self, run: GatewayRun) -> None:
-        handed = self._legs[run].handed
+        handed, (_, exchange) = self._legs[run].handed, self._runs[run.request_id]
+        exchange.runs[-1].computed_s = self._clock()
         self._post(PromptComputed(run.request_id, run.number, handed.cached_tokens if handed else None))
 
     def go_on(self, effect: GoOn) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 from hmas.contracts.control import AuditRecord
 from hmas.operator.client import connected, replies_to
 from hmas.operator.safe_cells import safe_cells
+from hmas.operator.split_words import in_words
 from hmas.runtime.bus import Bus
 from hmas.runtime.harmless_text import harmless
 from hmas.wire.codec import WireError, decode
@@ -95,7 +96,7 @@ def render_why(timeline: dict[str, Any]) -> RenderableType:
         if isinstance(value, dict):
             parts.append(_section(name, value))
         elif isinstance(value, list) and any(isinstance(v, dict) for each in value for v in each.values()):
-            parts += [_section(f"{name.removesuffix('s')} {i}", each) for i, each in enumerate(value, 1)]
+            parts += [_section(f"{name.removesuffix('s')} {i}", in_words(each)) for i, each in enumerate(value, 1)]
         elif isinstance(value, list) and value:
             parts.append(_rows(name, value))
     return Group(*parts)
