@@ -99,6 +99,8 @@ async def test_why_names_both_engines_and_the_parts_of_the_first_token(pair: Any
     assert abs(sum(parts.values()) - found["ttft_s"]) < 0.002
     told = " ".join(split_mesh.hmas("why", "two").stdout.split())
     assert f"prefill on {run['prefill_engine']}" in told
+    assert "split, because HMAS_SPLIT and the engines' roles leave no choice" in told
+    print(told)
     print(f"{parts}, which are {found['ttft_s']} s; the client saw its first byte after {seen_s[0]:.4f} s")
 
 

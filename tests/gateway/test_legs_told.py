@@ -3,7 +3,7 @@ saw on the same clock."""
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from hmas.contracts.execution import Prefilled, Proceed
+from hmas.contracts.pair_forecast import PairDecision, PairForecast, PairReason
 from tests.gateway.gateway_harness import CHAT, PATH, Gateway, answer, client, engine_info, gateway
 from tests.gateway.test_picker import stream
 from tests.gateway.test_split_runs import computes, fails, is_first, legs
@@ -102,11 +103,24 @@ async def test_of_an_answer_in_one_piece_the_first_token_is_not_seen() -> None:
         assert [name for name, part in run["ttft_parts"].items() if part is None] == ["transfer_and_first_step_s"]
 
 
+@pytest.mark.parametrize("prefill", ["", "p"])
+async def test_what_the_worker_expected_is_told_beside_what_came(prefill: str) -> None:
+    taken = PairForecast(engine="e1", prefill=prefill, first_s=0.4, late=0.1, step_s=0.02)
+    other = PairForecast(engine="e1", prefill="" if prefill else "p", first_s=0.6, late=0.8, step_s=0.03)
+    async with gateway(behave=legs()) as g, client(g) as c:
+        seen = Seen(g)
+        g.workers.changes = {
+            "prefill": prefill, "choice": PairDecision(taken=taken, other=other, reason=PairReason.FEWER_LATE),
+        }  # fmt: skip
+        [run] = (await seen.ask(c))["runs"]
+        assert run["choice"] == {"taken": asdict(taken), "other": asdict(other), "reason": "fewer_late"}
+
+
 async def test_of_one_engine_no_legs_are_told() -> None:
     async with gateway() as g, client(g) as c:
         await c.post(PATH, json={**CHAT, "stream": True}, headers={"x-request-id": "mine"})
         [run] = why(g)["runs"]
-        assert not {"prefill_engine", "ttft_parts"} & run.keys()
+        assert not {"prefill_engine", "ttft_parts", "choice"} & run.keys()
 
 
 async def test_where_a_proxy_sends_one_leg_none_are_told() -> None:

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from hmas.contracts.pair_forecast import PairReason
 from hmas.operator.why import render_why
 
 TIMELINE = {
@@ -59,3 +61,42 @@ def test_of_a_split_request_that_has_no_token_the_parts_are_told_that_are_over()
     parts = {**PARTS, "earlier_runs_s": 0.2, "waited_s": None, "transfer_and_first_step_s": None}
     told = shown({**SPLIT, "went_on_s": None, "first_token_s": None, "ttft_parts": parts})
     assert told.endswith("ttft parts queued 0.3000 s + lost with earlier runs 0.2000 s + prefill on e0 0.1250 s")
+
+
+def forecast(engine: str, prefill: str, first_s: float, late: float) -> dict[str, Any]:
+    return {"engine": engine, "prefill": prefill, "first_s": first_s, "late": late, "step_s": 0.02}
+
+
+PAIR, ALONE = forecast("e1", "e0", 0.42, 0.1), forecast("e2", "", 0.61, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("taken", "other", "reason", "words"),
+    [
+        (PAIR, ALONE, "fewer_late",
+         "split, because fewer requests are late by it: e0 with e1 was expected to give the first token 0.420 s after"
+         " the grant and to make 0.10 requests late; e2 alone, the best single engine, 0.610 s and 0.80 requests"),
+        (ALONE, PAIR, "even",
+         "not split, because about as many requests are late either way and engines keep to prompts or to answers: e2"
+         " alone was expected to give the first token 0.610 s after the grant and to make 0.80 requests late; e0 with"
+         " e1, the best pair, 0.420 s and 0.10 requests"),
+        (ALONE, PAIR, "rule", "not split, because HMAS_SPLIT and the engines' roles leave no choice: e2 alone was"),
+        (ALONE, None, "no_other", "not split, because no pair could take it then: e2 alone was"),
+        (PAIR, None, "no_other", "split, because no single engine could take it then: e0 with e1 was"),
+    ],
+)  # fmt: skip
+def test_why_a_request_was_split_or_not_is_one_sentence(
+    taken: dict[str, Any], other: dict[str, Any] | None, reason: str, words: str
+) -> None:
+    choice = {"taken": taken, "other": other, "reason": reason}
+    assert f"choice {words}" in shown({**RUN, "choice": choice})
+
+
+def test_every_reason_has_words() -> None:
+    told = {shown({**RUN, "choice": {"taken": PAIR, "other": None, "reason": each.value}}) for each in PairReason}
+    assert len(told) == len(PairReason)
+
+
+def test_a_step_of_the_answering_engine_is_told_as_expected() -> None:
+    told = shown({**SPLIT, "choice": {"taken": PAIR, "other": ALONE, "reason": "even"}})
+    assert "transfer to e1 and its first step, expected to take 0.0200 s, 0.0485 s = 0.4750 s" in told

@@ -11,6 +11,7 @@ Instants are on the receiver's own clock by the time an agent sees them: `hmas.w
 from dataclasses import dataclass, field
 
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.pair_forecast import PairDecision
 from hmas.contracts.request import Annotation, Request
 
 # --- from a gateway to a worker -----------------------------------------------------------------------------------
@@ -160,7 +161,8 @@ class Grant:
     """Run a request on `engine`. The worker's shell adds `priority` and `plugin`.
 
     With `prefill`, which names another engine, the request is split: that one computes the prompt and keeps its KV, and
-    `engine` reads it and answers, once the worker says `Proceed`."""
+    `engine` reads it and answers, once the worker says `Proceed`. `choice`: what was expected of it, where a worker
+    chooses between one engine and two."""
 
     request_id: str
     attempt: int
@@ -174,6 +176,7 @@ class Grant:
     priority: int | None = None  # in the engine's own convention, to be written into the body
     plugin: bool = False  # the engine reads urgency and pace from the body
     prefill: str = field(default="", repr=False)
+    choice: PairDecision | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

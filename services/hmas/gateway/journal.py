@@ -206,6 +206,7 @@ def _run(exchange: Exchange, run: RunTrace, group_of: GroupOf | None) -> dict[st
         "ended_s": _since(exchange, run.ended_s),
         "outcome": run.outcome,
         "timeline": None if grant is None else asdict(grant.timeline),
+        **({} if grant is None or grant.choice is None else {"choice": asdict(grant.choice)}),
     }
 
 

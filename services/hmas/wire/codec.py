@@ -20,6 +20,7 @@ from hmas.contracts import (
     engine_kind,
     execution,
     job,
+    pair_forecast,
     past,
     pool_plan,
     queue,
@@ -88,6 +89,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
     (registry, registry_pb2, ("EngineInfo", "WorkerHeartbeat")),
     (job, observe_pb2, ("JobRow", "JobsReply")),
     (queue, observe_pb2, ("QueueQuery", "QueuedRow", "QueueOrder", "QueueReply")),
+    (pair_forecast, execution_pb2, ("PairForecast", "PairDecision")),
     (
         execution,
         execution_pb2,

@@ -209,8 +209,32 @@ class Timeline(_message.Message):
     promised_tokens: int
     def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ...) -> None: ...
 
+class PairForecast(_message.Message):
+    __slots__ = ("engine", "prefill", "first_s", "late", "step_s")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    PREFILL_FIELD_NUMBER: _ClassVar[int]
+    FIRST_S_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    prefill: str
+    first_s: float
+    late: float
+    step_s: float
+    def __init__(self, engine: _Optional[str] = ..., prefill: _Optional[str] = ..., first_s: _Optional[float] = ..., late: _Optional[float] = ..., step_s: _Optional[float] = ...) -> None: ...
+
+class PairDecision(_message.Message):
+    __slots__ = ("taken", "other", "reason")
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    OTHER_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    taken: PairForecast
+    other: PairForecast
+    reason: str
+    def __init__(self, taken: _Optional[_Union[PairForecast, _Mapping]] = ..., other: _Optional[_Union[PairForecast, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class Grant(_message.Message):
-    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin", "prefill")
+    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin", "prefill", "choice")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
@@ -221,6 +245,7 @@ class Grant(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     PLUGIN_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     grant: int
@@ -231,7 +256,8 @@ class Grant(_message.Message):
     priority: int
     plugin: bool
     prefill: str
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ...) -> None: ...
+    choice: PairDecision
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ..., choice: _Optional[_Union[PairDecision, _Mapping]] = ...) -> None: ...
 
 class Proceed(_message.Message):
     __slots__ = ("request_id", "grant", "engine", "due_in_s")

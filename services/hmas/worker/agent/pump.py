@@ -240,6 +240,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
         pace_s=entry.pace_s,
         timeline=timeline,
         prefill=entry.prefill_on,
+        choice=pair.choice,
     )
     return ToGateway(entry.gateway, message)
 

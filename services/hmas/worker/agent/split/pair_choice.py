@@ -11,25 +11,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from hmas.contracts.pair_forecast import PairDecision, PairForecast, PairReason
 from hmas.worker.agent.eligible import may_take
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
-from hmas.worker.agent.split.rules import in_line, rule_for
+from hmas.worker.agent.split.rules import ANY, in_line, rule_for
 from hmas.worker.agent.split.slack import harm, odds_late, slacks
 from hmas.worker.agent.state import WorkerState
 
 SUSPECTED = 1000.0  # requests: a suspected engine comes last
+MOST_TOLD = 1e9  # of a value in a forecast, so that no grant is lost on its way for what it tells
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePair:
     """`engine` answers, and `prefill` computes the prompt, for which it books `prompt_blocks`; None if the same one
-    does both."""
+    does both. `choice`: what was expected of it."""
 
     engine: EngineState
     prefill: EngineState | None = None
     prompt_blocks: int = 0
+    choice: PairDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,39 @@ class _Answer:
         return odds_late((self.step_s - most_s) * tokens + waits_s, error * most_s * tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A pair that may serve a request. Of two, the one with the lower `cost` is better."""
+
+    answer: _Answer
+    prefill: _Prefill
+    first_s: float
+    late: float
+    cost: tuple[int, int, float]
+
+    @property
+    def whole(self) -> bool:
+        return self.prefill.engine is self.answer.engine
+
+    @property
+    def suspected(self) -> int:
+        return self.prefill.engine.life.suspected + self.answer.engine.life.suspected
+
+    @property
+    def forecast(self) -> PairForecast:
+        return PairForecast(
+            engine=self.answer.engine.name,
+            prefill="" if self.whole else self.prefill.engine.name,
+            first_s=_bounded(self.first_s),
+            late=_bounded(self.late - SUSPECTED * self.suspected),
+            step_s=_bounded(self.answer.step_s),
+        )
+
+
+def _bounded(value: float) -> float:
+    return min(max(0.0, value), MOST_TOLD)
+
+
 def choose_pair(
     state: WorkerState, gateway: Gateway, entry: QueueEntry, roomy: Sequence[EngineState], fenced: bool
 ) -> EnginePair | None:
@@ -76,13 +112,14 @@ def choose_pair(
         return None
     usable = (each for each in state.up if not each.life.suspected and each.start_id not in entry.tried)
     rule = rule_for(config, min(each.tokens for each in prefills), {engine.info.role for engine in usable})
-    place, best, best_cost = in_line(state.up), (answers[0], prefills[0]), (inf, 0, inf)
+    place, best = in_line(state.up), dict[tuple[bool, bool], _Candidate]()  # by whether it is allowed, and whole
     due_s = inf if entry.relegated or state.now_s > entry.ttft_deadline_s else entry.ttft_deadline_s - state.now_s
     for answer in answers:
         for prefill in prefills:
             whole = prefill.engine is answer.engine
-            if not rule.allows(prefill.engine.info, answer.engine.info, whole=whole):
+            if not ANY.allows(prefill.engine.info, answer.engine.info, whole=whole):
                 continue
+            kind = rule.allows(prefill.engine.info, answer.engine.info, whole=whole), whole
             first_s = prefill.first_s + (0.0 if whole else state.split_books.read_s(entry))
             late = prefill.harmed + answer.harmed
             if due_s < inf:
@@ -91,17 +128,32 @@ def choose_pair(
                 late += answer.odds_slow(entry, waits_s, config.error)
             apart = place[prefill.engine.name] - place[answer.engine.name]
             cost = round(late / config.grain), apart, first_s + answer.decode_s
-            if cost < best_cost:
-                best, best_cost = (answer, prefill), cost
-    if best_cost[0] == inf:
+            if kind not in best or cost < best[kind].cost:
+                best[kind] = _Candidate(answer, prefill, first_s, late, cost)
+    allowed = [best[True, whole] for whole in (True, False) if (True, whole) in best]
+    if not allowed:
         return None
-    answer, prefill = best
+    taken = min(allowed, key=lambda each: each.cost)
+    answer, prefill = taken.answer, taken.prefill
     if prefill.harmed > config.harmless and config.spare_s < due_s - prefill.first_s < inf:
         return None
     entry.admit(state.gate.upper(entry), state.gate.reserved(entry), answer.blocks)
-    if prefill.engine is answer.engine:
-        return EnginePair(answer.engine)
-    return EnginePair(answer.engine, prefill.engine, prefill.blocks)
+    choice = _decision(taken, best.get((True, not taken.whole)), best.get((False, not taken.whole)))
+    if taken.whole:
+        return EnginePair(answer.engine, choice=choice)
+    return EnginePair(answer.engine, prefill.engine, prefill.blocks, choice)
+
+
+def _decision(taken: _Candidate, other: _Candidate | None, forbidden: _Candidate | None) -> PairDecision:
+    """Returns what is told of a choice: beside the pair that was taken the best of the other kind, or the best that the
+    rule forbids. Pairs with suspected engines are no alternative to one without."""
+    compared = other or forbidden
+    if compared is None or compared.suspected > taken.suspected:
+        return PairDecision(taken=taken.forecast, other=None, reason=PairReason.NO_OTHER)
+    fewer = PairReason.FEWER_LATE if taken.cost[0] < compared.cost[0] else PairReason.EVEN
+    return PairDecision(
+        taken=taken.forecast, other=compared.forecast, reason=PairReason.RULE if other is None else fewer
+    )
 
 
 def _answers(
