@@ -34,6 +34,7 @@ from hmas.console.state import (
 )
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.telemetry import SplitLegs
 from tests.console.heard import (
     AUDIT,
     CONTROL,
@@ -194,6 +195,47 @@ def test_a_lane_has_a_requests_wait_prefill_and_decode() -> None:
     assert (span["queued_s"], span["granted_s"], span["first_s"], span["ended_s"]) == (99.5, 100.0, 100.25, 102.0)
     assert span["lane"] == "w1 e1"
     assert view_lanes(state, 103.0 + SHOWN_S, "")["spans"] == {}
+
+
+def legs(computed_s: float | None = 0.5, first_s: float | None = 0.75) -> SplitLegs:
+    return SplitLegs(prefill_engine="e2", computed_s=computed_s, first_s=first_s)
+
+
+@pytest.mark.parametrize(
+    ("told", "prompt", "answer"),
+    [
+        (legs(), (99.5, 100.0, 100.5, 100.5), (100.5, 100.5, 100.75, 102.0)),
+        (legs(first_s=None), (99.5, 100.0, 100.5, 100.5), (100.5, 100.5, 100.5, 102.0)),  # not streamed
+        (legs(first_s=0.4), (99.5, 100.0, 100.5, 100.5), (100.5, 100.5, 100.5, 102.0)),  # told late that it is computed
+        (legs(computed_s=None, first_s=None), (99.5, 100.0, 100.0, 102.0), None),
+    ],
+)
+def test_each_leg_of_a_request_is_on_the_lane_of_its_engine(
+    told: SplitLegs, prompt: tuple[float, ...], answer: tuple[float, ...] | None
+) -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    state.hear(100.0, telemetry("w1", SAMPLE, replace(SAMPLE, engine="e2"), dispatched=(DISPATCHED,)))
+    state.hear(102.1, telemetry("w1", SAMPLE, replace(SAMPLE, engine="e2"), finished=(replace(FINISHED, legs=told),)))
+    view = view_lanes(state, 103.0, "")
+    spans = {span["leg"]: span for span in view["spans"].values()}
+    times = {
+        leg: (span["queued_s"], span["granted_s"], span["first_s"], span["ended_s"]) for leg, span in spans.items()
+    }
+    assert times == {"prompt": prompt, **({"answer": answer} if answer else {})}
+    assert (spans["prompt"]["lane"], spans["prompt"]["partner"]) == ("w1 e2", "e1")
+    if answer:
+        assert (spans["answer"]["lane"], spans["answer"]["partner"]) == ("w1 e1", "e2")
+    assert view["left_out"] == 0
+
+
+def test_a_computed_prompt_is_well_whatever_becomes_of_the_answer() -> None:
+    state = ConsoleState()
+    state.hear(100.0, heartbeat())
+    failed = replace(FINISHED, legs=legs(first_s=None), outcome=Outcome.ENGINE_ERROR)
+    state.hear(102.1, telemetry("w1", SAMPLE, replace(SAMPLE, engine="e2"), finished=(failed,)))
+    ends = {span["leg"]: span["outcome"] for span in view_lanes(state, 103.0, "")["spans"].values()}
+    assert ends == {"prompt": "finished", "answer": "engine_error"}
 
 
 @pytest.mark.parametrize(("ends", "left_out"), [(SHOWN, 0), (SHOWN + 1, 1), (MAX_SPANS + 9, MAX_SPANS + 9 - SHOWN)])
@@ -420,6 +462,29 @@ def test_a_requests_way_stands_against_its_deadline_and_its_prediction() -> None
     marks = {mark["what"]: mark["at_s"] for mark in view["marks"]}
     assert marks == {"first token due": 2.0, "last token due": 3.0, "first token": 0.5, "end": 2.0}
     assert {"what": "runs 1 engine", "is": "e1"} in view["facts"]
+
+
+SPLIT_RUN = {
+    "worker": "w1", "engine": "e1", "prefill_engine": "e0", "started_s": 0.3, "computed_s": 0.4, "went_on_s": 0.41,
+    "first_token_s": 0.5, "ended_s": 2.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "bars"),
+    [
+        ({}, {"prefill": ("w1 e0", 0.3, 0.4), "hand-over": ("w1 e1", 0.4, 0.5), "decode": ("w1 e1", 0.5, 2.0)}),
+        ({"first_token_s": None}, {"prefill": ("w1 e0", 0.3, 0.4), "runs": ("w1 e1", 0.4, 2.0)}),
+        ({"first_token_s": None, "ended_s": None}, {"prefill": ("w1 e0", 0.3, 0.4)}),
+        ({"computed_s": None, "went_on_s": None, "first_token_s": None}, {"prefill": ("w1 e0", 0.3, 2.0)}),
+    ],
+)
+def test_a_split_requests_bars_say_which_engine_did_what(
+    changes: dict[str, None], bars: dict[str, tuple[str, float, float]]
+) -> None:
+    view = view_request({**TIMELINE, "runs": [{**SPLIT_RUN, **changes}]})
+    found = {bar["what"]: (bar["where"], bar["from_s"], bar["until_s"]) for bar in view["bars"] if "where" in bar}
+    assert found == bars
 
 
 def test_a_request_in_flight_is_told_as_far_as_it_has_come() -> None:

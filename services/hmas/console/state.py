@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from hmas.console.lane_spans import LaneSpan, lane_spans
 from hmas.console.overdue import UnansweredRequests
 from hmas.console.question import WhatIfBook
 from hmas.console.window_count import WindowCount
@@ -95,22 +96,6 @@ class Flag:
     number: int
     at_s: float
     record: AuditRecord
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSpan:
-    """A request that ended on an engine: when it began to wait, was granted, gave its first token and ended, Unix s."""
-
-    number: int
-    request_id: str
-    tenant: str
-    worker: str
-    engine: str
-    outcome: Outcome
-    queued_s: float
-    granted_s: float
-    first_s: float
-    ended_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,14 +326,9 @@ class ConsoleState:
             if ended.upper_output_tokens > 0.0 and not ended.censored:
                 self.kept_bounds.add(now_s, (telemetry.worker, ended.output_tokens <= ended.upper_output_tokens))
             ended_s = now_s - ended.age_s
-            granted_s = ended_s - ended.run_s
-            span = LaneSpan(
-                number=self._next(), request_id=ended.request_id, tenant=ended.tenant, worker=telemetry.worker,
-                engine=ended.engine, outcome=ended.outcome, queued_s=granted_s - waited_s, granted_s=granted_s,
-                first_s=min(granted_s + ended.prefill_s, ended_s), ended_s=ended_s,
-            )  # fmt: skip
-            self.spans.append(span)
-            self.ends.add(now_s, (telemetry.worker, ended.engine))
+            for span in lane_spans(self._next, telemetry.worker, ended, ended_s, waited_s):
+                self.spans.append(span)
+                self.ends.add(now_s, (telemetry.worker, span.engine))
 
     def _settle(self, now_s: float, told: GatewayTelemetry) -> None:
         for offered in told.offered:

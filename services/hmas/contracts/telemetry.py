@@ -1,7 +1,7 @@
 """The reports of workers and gateways. An instant is told as `age_s`, the seconds from it to the sending of the report,
 because clocks of two hosts cannot be compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hmas.contracts.engine_kind import UNKNOWN_KIND, EngineKind
 from hmas.contracts.outcome import Outcome
@@ -71,6 +71,16 @@ class FirstTokenSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SplitLegs:
+    """The legs of a request of which another engine computed the prompt. Times are in s since its grant; None: it did
+    not come so far, or nobody saw it."""
+
+    prefill_engine: str
+    computed_s: float | None  # until the prompt was computed
+    first_s: float | None  # until the first token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFinished:
     """A request that ended at a worker. `censored` is true if it did not end by itself, so that its output length is
     only a lower bound of what it would have been."""
@@ -93,6 +103,7 @@ class RequestFinished:
     age_s: float
     engine_wait_s: float = 0.0  # of prefill_s, what the engine spent on the prompts that it had before, as estimated
     kind: EngineKind = UNKNOWN_KIND  # of the engine
+    legs: SplitLegs | None = field(default=None, repr=False)  # None: one engine served it
 
     @property
     def has_tpot(self) -> bool:

@@ -79,7 +79,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
         telemetry,
         telemetry_pb2,
         (
-            "EngineSample", "RequestQueued", "RequestDispatched", "FirstTokenSeen", "RequestFinished",
+            "EngineSample", "RequestQueued", "RequestDispatched", "FirstTokenSeen", "SplitLegs", "RequestFinished",
             "RequestRunning", "WorkerTelemetry", "RequestOffered", "RequestSettled", "GatewayTelemetry",
         ),
     ),

@@ -1,9 +1,11 @@
-"""The page Lanes: a lane for each engine, a bar for each request that ended on it: its wait, prefill and decode."""
+"""The page Lanes: a lane for each engine, a bar for each request that ended on it: its wait, prefill and decode. One
+that two engines served has a bar on each: its prompt on one, on the other how long KV was read, and its decode."""
 
 from typing import Any
 
+from hmas.console.lane_spans import LaneSpan, SpanLeg
 from hmas.console.pages.numbers import chosen, rounded
-from hmas.console.state import MAX_SPANS, SPANS_S, ConsoleState, LaneSpan
+from hmas.console.state import MAX_SPANS, SPANS_S, ConsoleState
 
 SHOWN_S = SPANS_S
 SHOWN = 400  # the newest
@@ -34,8 +36,9 @@ def view_lanes(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]
 
 
 def _span(span: LaneSpan) -> dict[str, Any]:
-    return {
+    view = {
         "lane": f"{span.worker} {span.engine}", "request_id": span.request_id, "tenant": span.tenant,
-        "outcome": span.outcome.value, "queued_s": rounded(span.queued_s), "granted_s": rounded(span.granted_s),
-        "first_s": rounded(span.first_s), "ended_s": rounded(span.ended_s),
+        "outcome": span.outcome.value, "leg": span.leg.value, "queued_s": rounded(span.queued_s),
+        "granted_s": rounded(span.granted_s), "first_s": rounded(span.first_s), "ended_s": rounded(span.ended_s),
     }  # fmt: skip
+    return view if span.leg is SpanLeg.WHOLE else {**view, "partner": span.partner}

@@ -64,19 +64,27 @@ def _due_s(slo: Mapping[str, Any], output_tokens: float) -> float | None:
 
 
 def _bars(run: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """Yields a run's prefill and decode, as far as they have come."""
-    where = f"{run.get('worker', '')} {run.get('engine', '')}".strip()
+    """Yields a run's prefill and decode, as far as they have come. If another engine computes the prompt, the prefill
+    is there, and the KV is handed over between both."""
+    worker, engine, prefill = (run.get(name, "") for name in ("worker", "engine", "prefill_engine"))
     begun_s, first_s, ended_s = (run.get(name) for name in ("started_s", "first_token_s", "ended_s"))
-    prefilled_s = first_s if first_s is not None else ended_s
-    if begun_s is not None and prefilled_s is not None:  # a gateway sees no first token of an answer in one piece
-        yield {
-            "what": "prefill" if first_s is not None else "runs",
-            "where": where,
-            "from_s": rounded(begun_s, 6),
-            "until_s": rounded(prefilled_s, 6),
-        }
-    if first_s is not None and ended_s is not None:
-        yield {"what": "decode", "where": where, "from_s": rounded(first_s, 6), "until_s": rounded(ended_s, 6)}
+    if prefill:
+        computed_s = run.get("computed_s")
+        yield from _bar("prefill", worker, prefill, begun_s, ended_s if computed_s is None else computed_s)
+        yield from _bar("hand-over", worker, engine, computed_s, first_s)
+        begun_s = computed_s
+    if first_s is None:  # a gateway sees no first token of an answer in one piece
+        yield from _bar("runs", worker, engine, begun_s, ended_s)
+        return
+    if not prefill:
+        yield from _bar("prefill", worker, engine, begun_s, first_s)
+    yield from _bar("decode", worker, engine, first_s, ended_s)
+
+
+def _bar(what: str, worker: str, engine: str, from_s: float | None, until_s: float | None) -> Iterable[dict[str, Any]]:
+    if from_s is not None and until_s is not None:
+        where = f"{worker} {engine}".strip()
+        yield {"what": what, "where": where, "from_s": rounded(from_s, 6), "until_s": rounded(until_s, 6)}
 
 
 def _facts(name: str, value: Any) -> Iterable[tuple[str, str]]:

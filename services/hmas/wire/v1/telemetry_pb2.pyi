@@ -103,8 +103,18 @@ class FirstTokenSeen(_message.Message):
     age_s: float
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., ttft_s: _Optional[float] = ..., prefill_s: _Optional[float] = ..., ttft_slo_s: _Optional[float] = ..., age_s: _Optional[float] = ...) -> None: ...
 
+class SplitLegs(_message.Message):
+    __slots__ = ("prefill_engine", "computed_s", "first_s")
+    PREFILL_ENGINE_FIELD_NUMBER: _ClassVar[int]
+    COMPUTED_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_S_FIELD_NUMBER: _ClassVar[int]
+    prefill_engine: str
+    computed_s: float
+    first_s: float
+    def __init__(self, prefill_engine: _Optional[str] = ..., computed_s: _Optional[float] = ..., first_s: _Optional[float] = ...) -> None: ...
+
 class RequestFinished(_message.Message):
-    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s", "engine_wait_s", "kind")
+    __slots__ = ("request_id", "tenant", "task", "engine", "outcome", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "prefill_s", "tpot_s", "tpot_slo_s", "censored", "age_s", "predicted_output_tokens_p90", "run_s", "engine_wait_s", "kind", "legs")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     TENANT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -123,6 +133,7 @@ class RequestFinished(_message.Message):
     RUN_S_FIELD_NUMBER: _ClassVar[int]
     ENGINE_WAIT_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    LEGS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     tenant: str
     task: str
@@ -141,7 +152,8 @@ class RequestFinished(_message.Message):
     run_s: float
     engine_wait_s: float
     kind: _types_pb2.EngineKind
-    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ..., kind: _Optional[_Union[_types_pb2.EngineKind, _Mapping]] = ...) -> None: ...
+    legs: SplitLegs
+    def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ..., kind: _Optional[_Union[_types_pb2.EngineKind, _Mapping]] = ..., legs: _Optional[_Union[SplitLegs, _Mapping]] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
     __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id")

@@ -78,7 +78,7 @@ def back_to_the_queue(state: WorkerState, entry: QueueEntry) -> None:
     """Takes a request off its engine and back to its place in the queue."""
     _release(state, entry)
     entry.engine = entry.prefill_on = ""
-    entry.granted_s = entry.first_token_s = entry.orphaned_s = None
+    entry.granted_s = entry.computed_s = entry.first_token_s = entry.orphaned_s = None
     entry.stopped = entry.withdrawn = False
     entry.output_tokens = 0
     entry.wait_for(state.queue.kinds)

@@ -12,6 +12,7 @@ from hmas.contracts.telemetry import (
     RequestFinished,
     RequestQueued,
     RequestRunning,
+    SplitLegs,
 )
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import EntryState, QueueEntry
@@ -19,6 +20,16 @@ from hmas.worker.agent.entry.entry import EntryState, QueueEntry
 
 def task_of(entry: QueueEntry) -> TaskType:
     return TaskType.UNKNOWN if entry.annotation is None else entry.annotation.tags.task
+
+
+def _legs(entry: QueueEntry) -> SplitLegs | None:
+    granted_s = entry.granted_s
+    if granted_s is None or not entry.prefill_on:
+        return None
+    computed_s, first_s = (
+        None if at_s is None else max(0.0, at_s - granted_s) for at_s in (entry.computed_s, entry.first_token_s)
+    )
+    return SplitLegs(prefill_engine=entry.prefill_on, computed_s=computed_s, first_s=first_s)
 
 
 class TelemetryReports:
@@ -144,6 +155,7 @@ class TelemetryReports:
                 tpot_slo_s=e.slo.tpot_s,
                 censored=outcome is not Outcome.FINISHED,
                 age_s=now_s - at_s,
+                legs=_legs(e),
             )
             for at_s, e, kind, outcome, prefill_s, tpot_s in self._finished
         )

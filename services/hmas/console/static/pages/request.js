@@ -2,7 +2,7 @@ import { NAME, TEXT, clock, el, fixed, request_link, set, table } from "/static/
 import { lanes, since } from "/static/draw.js";
 
 export const title = "Request";
-const COLOURS = { waits: 7, prefill: 1, decode: 0, runs: 0, predicted: 2 };
+const COLOURS = { waits: 7, prefill: 1, "hand-over": 4, decode: 0, runs: 0, predicted: 2 };
 const AGAIN_MS = 1500; // a request in flight is asked for again
 
 export function open(main, { id }) {

@@ -65,13 +65,13 @@ class QueueEntry:
 
     __slots__ = (
         "admitted_by", "admitted_p90", "annotation", "attempt", "blocks", "bound_tokens", "busy_since_s", "charged",
-        "claimed", "computed_before", "context_tokens", "deadline_s", "engine", "enqueued_s", "expected_cached",
-        "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s", "grants_before", "has_turn", "lane",
-        "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens", "output_tokens", "overtaken", "pending_s",
-        "predicted_p90", "predicted_tokens", "prefill_on", "prefill_s", "promised", "queue_length", "rank", "relegated",
-        "request", "seq", "service", "slack_s", "slo", "state", "stopped", "successor", "switches_before", "topology",
-        "total_s", "tpot_s", "tried", "ttft_deadline_s", "upper_output_tokens", "urgency", "usual_tokens", "withdrawn",
-        "work_tokens",
+        "claimed", "computed_before", "computed_s", "context_tokens", "deadline_s", "engine", "enqueued_s",
+        "expected_cached", "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s", "grants_before",
+        "has_turn", "lane", "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens", "output_tokens",
+        "overtaken", "pending_s", "predicted_p90", "predicted_tokens", "prefill_on", "prefill_s", "promised",
+        "queue_length", "rank", "relegated", "request", "seq", "service", "slack_s", "slo", "state", "stopped",
+        "successor", "switches_before", "topology", "total_s", "tpot_s", "tried", "ttft_deadline_s",
+        "upper_output_tokens", "urgency", "usual_tokens", "withdrawn", "work_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +87,7 @@ class QueueEntry:
         self.state = EntryState.PARKED
         self.engine = ""
         self.prefill_on = ""  # the engine that computes its prompt, if that is another one
+        self.computed_s: float | None = None  # when that one had done so
         self.topology = ""  # the one that granted it
         self.grant = 0
         self.granted_s: float | None = None

@@ -60,6 +60,7 @@ class SplitBooks:
         if found is None or found.computed_s is not None:
             return False
         found.computed_s, found.held_blocks = now_s, found.leg.blocks
+        entry.computed_s = now_s
         found.prefill.began(now_s, found.leg)
         found.prefill.release(now_s, found.leg)
         found.prefill.keep(found.held_blocks)
