@@ -18,8 +18,8 @@ class PairForecast:
     """What was expected if `engine` answers and `prefill` computes the prompt, empty if the same one does both.
 
     `first_s`: seconds from the grant to the first token, without the first step of an engine that reads the prompt.
-    `late`: how many requests, itself included, are expected to be late by it. `step_s`: seconds of a step of the
-    answering engine with the request on it; 0: unknown."""
+    `late`: how many requests are expected to be late by it, itself included unless its own deadline is past or given
+    up. `step_s`: seconds of a step of the answering engine with the request on it; 0: unknown."""
 
     engine: str
     prefill: str
