@@ -28,6 +28,7 @@ from hmas.worker.agent import WorkerAgent
 from hmas.worker.agent.order.topologies import TOPOLOGIES
 from hmas.worker.agent.shadow import ShadowWorker
 from hmas.worker.discovery.engines import DiscoveredEngines
+from hmas.worker.discovery.source import FileSource
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.observer import GrantObserver
 from hmas.worker.onlookers import Onlookers
@@ -76,6 +77,18 @@ def _warn_of_loopback(settings: WorkerSettings) -> None:
         )
 
 
+def warn_of_split(settings: WorkerSettings) -> None:
+    """Says in the log that no request will be split, if HMAS_SPLIT asks for it and no engine is known to hand KV over.
+    A file of engines may say so of each."""
+    hand_over = settings.kv_transfer or any(engine.kv_transfer for engine in settings.fixed_engines)
+    if settings.split != "never" and not hand_over and not isinstance(settings.source, FileSource):
+        log.warning(
+            "no_engine_hands_kv_over",
+            split=settings.split,
+            hint="one engine serves each request: set HMAS_KV_TRANSFER, or the engines' `kv_transfer` in HMAS_ENGINES",
+        )
+
+
 async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None:
     """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
@@ -108,6 +121,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
         told=lambda heartbeat: heartbeat if observer is None else observer.tell(heartbeat),
     )
     _warn_of_loopback(settings)
+    warn_of_split(settings)
     engines = {c.facts.name: OpenAiHttpAdapter(c, shell.post) for c in settings.engine_configs()}
     _follow(bus, ControlBucket(bus, worker, makes=False), shell, discovered, worker, settings.pool)
     ops = ops_server(

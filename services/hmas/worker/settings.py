@@ -136,6 +136,11 @@ class WorkerSettings(RuntimeSettings):
     kv_events_replay: str = Field(
         "", pattern=KV_EVENTS, description="Address at which they replay these events, such as tcp://{host}:5558"
     )
+    kv_transfer: KvTransfer = Field(
+        "",
+        description="How engines without a `kv_transfer` of their own hand KV to one another: nixl-pull, by vLLM's "
+        "NixlConnector; if unset, they do not. A DNS name and Kubernetes do not tell it",
+    )
     stream_host: str = Field("127.0.0.1", description="Address on which the worker listens for gateways")
     stream_port: int = Field(
         0, ge=0, le=65535, description="Port on which the worker listens for gateways; 0 picks a free one"
@@ -245,7 +250,7 @@ class WorkerSettings(RuntimeSettings):
                 max_model_len=engine.max_model_len,
                 kv_capacity_tokens=engine.kv_capacity_tokens,
                 epoch=epoch,
-                kv_transfer=engine.kv_transfer,
+                kv_transfer=engine.kv_transfer or self.kv_transfer,
                 role=engine.role,
             ),
             url=engine.url,

@@ -67,6 +67,12 @@ def test_settings_of_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = WorkerSettings()
     assert settings.engine_configs() == ()
     assert settings.worker_config("w", "i", "a:1").discovers
+    assert settings.engine_config(EngineSettings(url="http://10.0.0.1:8000")).facts.kv_transfer == ""
+    monkeypatch.setenv("HMAS_KV_TRANSFER", "nixl-pull")
+    settings = WorkerSettings()
+    found = EngineSettings(url="http://10.0.0.2:8000", role="decode")
+    facts = settings.engine_config(found).facts
+    assert (facts.kv_transfer, facts.role) == ("nixl-pull", "decode")
     config = settings.engine_config(EngineSettings(url="http://10.0.0.1:8000"), epoch=3)
     assert (config.facts.name, config.facts.epoch, config.facts.max_num_seqs) == ("10.0.0.1:8000", 3, 64)
 
@@ -233,6 +239,10 @@ def endpoint_slice(name: str, *addresses: str, version: str = "1", **changes: An
     }
 
 
+def urls(slices: EndpointSlices) -> list[str]:
+    return [each.url for each in slices.endpoints()]
+
+
 def test_ready_endpoints_of_all_slices_are_engines() -> None:
     slices = EndpointSlices(None)
     dual = endpoint_slice("b", "10.0.0.1", addressType="FQDN")
@@ -240,18 +250,50 @@ def test_ready_endpoints_of_all_slices_are_engines() -> None:
     unknown = endpoint_slice("d", "10.0.0.9")
     del unknown["endpoints"][0]["conditions"]["ready"]  # unknown counts as ready
     slices.replace([endpoint_slice("a", "10.0.0.2", "!10.0.0.3"), dual, six, unknown], "5")
-    assert slices.urls() == ("http://10.0.0.2:8000", "http://10.0.0.9:8000", "http://[fd00::1]:80")
+    assert urls(slices) == ["http://10.0.0.2:8000", "http://10.0.0.9:8000", "http://[fd00::1]:80"]
     assert slices.apply({"type": "MODIFIED", "object": endpoint_slice("a", "!10.0.0.2", "10.0.0.3", version="6")})
     assert slices.apply({"type": "DELETED", "object": endpoint_slice("d", version="7")})
     assert slices.apply({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "8"}}})
-    assert (slices.urls(), slices.version) == (("http://10.0.0.3:8000", "http://[fd00::1]:80"), "8")
+    assert (urls(slices), slices.version) == (["http://10.0.0.3:8000", "http://[fd00::1]:80"], "8")
     assert not slices.apply({"type": "ERROR", "object": {"code": 410}})
 
 
 def test_a_port_that_is_given_counts() -> None:
     slices = EndpointSlices(7000)
     slices.replace([endpoint_slice("a", "10.0.0.2")], "5")
-    assert slices.urls() == ("http://10.0.0.2:7000",)
+    assert urls(slices) == ["http://10.0.0.2:7000"]
+
+
+def labelled(name: str, role: str, *addresses: str) -> dict[str, Any]:
+    """A slice of a Service that has this role's label."""
+    metadata = {"name": name, "resourceVersion": "1", "labels": {"app": "vllm", "llm-d.ai/role": role}}
+    return endpoint_slice(name, *addresses, metadata=metadata)
+
+
+@pytest.mark.parametrize(
+    ("labels", "role", "fault"),
+    [
+        (["prefill"], "prefill", ""),
+        (["decode"], "decode", ""),
+        (["prefill-decode"], "", ""),
+        (["both"], "", ""),  # the same, as it was called before
+        ([""], "", ""),
+        (["both", "prefill-decode"], "", ""),
+        (["decode", ""], "decode", ""),  # a Service of all engines beside that of a role
+        (["Prefill"], "", "llm-d.ai/role=Prefill is none of prefill, decode, prefill-decode, both"),
+        (["encode"], "", "llm-d.ai/role=encode is none of"),
+        (["decode", "encode"], "", "llm-d.ai/role=encode is none of"),
+        (["prefill", "decode"], "", "its Services say decode and prefill of it"),
+        (["prefill-decode", "decode"], "", "its Services say decode and prefill-decode of it"),
+    ],
+)
+def test_a_slices_label_is_the_role_of_its_engines(labels: list[str], role: str, fault: str) -> None:
+    slices = EndpointSlices(None)
+    named = [labelled(f"s{n}", label, "10.0.0.2") for n, label in enumerate(labels)]
+    slices.replace([endpoint_slice("plain", "10.0.0.2", "10.0.0.3"), *named], "5")
+    one, other = slices.endpoints()
+    assert (one.role, one.fault[: len(fault)], bool(one.fault)) == (role, fault, bool(fault))
+    assert (other.role, other.fault) == ("", "")
 
 
 @dataclass
@@ -337,11 +379,14 @@ class Watching:
             KubernetesSource(selector), ApiServer.of_pod(api.url, account), retry_s=0.01
         )  # fmt: skip
         self.found: list[list[str]] = []
+        self.roles: list[str] = []
+
+    def _find(self, engines: tuple[EngineSettings, ...]) -> None:
+        self.roles = [engine.role for engine in engines]
+        self.found.append([engine.url[len("http://10.0.0.") :] for engine in engines])
 
     async def __aenter__(self) -> "Watching":
-        self._task = asyncio.create_task(
-            self._engines.run(lambda engines: self.found.append([e.url[len("http://10.0.0.") :] for e in engines]))
-        )
+        self._task = asyncio.create_task(self._engines.run(self._find))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -367,6 +412,19 @@ async def test_engines_follow_the_watch(api: ApiStub, account: Path) -> None:
     assert {query["labelSelector"][0] for query in api.asked} == {"kubernetes.io/service-name=vllm"}
     assert set(api.tokens) == {"Bearer t0ken"}
     assert api.asked[1]["continue"] == ["x y"]
+
+
+async def test_roles_follow_the_watch_and_a_wrong_one_is_told_of_once(api: ApiStub, account: Path) -> None:
+    api.lists = [page(labelled("a", "prefill", "10.0.0.1"), labelled("b", "decode", "10.0.0.2"), version="5")]
+    async with Watching(api, account) as watching:
+        await watching.last("1:8000", "2:8000")
+        assert watching.roles == ["prefill", "decode"]
+        with capture_logs() as logs:
+            api.say("MODIFIED", labelled("b", "decoder", "10.0.0.2"))
+            await eventually(lambda: watching.roles == ["prefill", ""])
+            api.say("MODIFIED", labelled("a", "decode", "10.0.0.1", "10.0.0.3"))
+            await eventually(lambda: watching.roles == ["decode", "", "decode"])
+    assert [(each["event"], each["url"]) for each in logs] == [("engine_role_unusable", "http://10.0.0.2:8000")]
 
 
 async def test_a_watch_that_ends_goes_on_where_it_was(api: ApiStub, account: Path) -> None:

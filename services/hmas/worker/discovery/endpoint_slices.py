@@ -1,7 +1,22 @@
 """The engines that Kubernetes EndpointSlices name, from a list of them and the changes that a watch tells."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
+
+from hmas.worker.engine_fields import EngineRole
+
+ROLE_LABEL = "llm-d.ai/role"  # of a Service, whose slices have its labels
+_ROLES: dict[str, EngineRole] = {"prefill": "prefill", "decode": "decode", "prefill-decode": "", "both": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An endpoint that is ready. `fault` says why the labels of its slices give it no role, "" if nothing is wrong."""
+
+    url: str
+    role: EngineRole = ""
+    fault: str = ""
 
 
 class EndpointSlices:
@@ -30,9 +45,14 @@ class EndpointSlices:
             self._slices.pop(item["metadata"]["name"], None)
         return True
 
-    def urls(self) -> tuple[str, ...]:
-        """Returns the URL of each endpoint that is ready, in their order. One that terminates is not ready."""
-        return tuple(sorted({url for each in self._slices.values() for url in self._urls(each)}))
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Returns each endpoint that is ready, in the order of their URLs. One that terminates is not ready."""
+        labels: dict[str, set[str]] = {}
+        for each in self._slices.values():
+            role = (each["metadata"].get("labels") or {}).get(ROLE_LABEL)
+            for url in self._urls(each):
+                labels.setdefault(url, set()).update([role] if role else [])
+        return tuple(_endpoint(url, labels[url]) for url in sorted(labels))
 
     def _urls(self, each: dict[str, Any]) -> Iterable[str]:
         port = self._port or _port(each.get("ports") or [])
@@ -49,3 +69,12 @@ def _port(ports: list[dict[str, Any]]) -> int | None:
     """Returns the port named `http`, or the first one."""
     numbers = {each.get("name") or "": each["port"] for each in ports if each.get("port")}
     return numbers.get("http", next(iter(numbers.values()), None))
+
+
+def _endpoint(url: str, labels: set[str]) -> Endpoint:
+    if unknown := sorted(labels - _ROLES.keys()):
+        return Endpoint(url, fault=f"{ROLE_LABEL}={unknown[0]} is none of {', '.join(_ROLES)}")
+    roles = {_ROLES[label] for label in labels}
+    if len(roles) > 1:
+        return Endpoint(url, fault=f"its Services say {' and '.join(sorted(labels))} of it: leave one of them out")
+    return Endpoint(url, *roles)

@@ -18,7 +18,7 @@ import structlog
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.runtime.logs import LogRateLimit
 from hmas.worker.discovery.dns import Found
-from hmas.worker.discovery.endpoint_slices import EndpointSlices
+from hmas.worker.discovery.endpoint_slices import Endpoint, EndpointSlices
 from hmas.worker.discovery.source import KubernetesSource
 from hmas.worker.settings import EngineSettings
 
@@ -113,14 +113,18 @@ class KubernetesEngines:
         self._host = url.netloc
 
     async def run(self, found: Found) -> None:
-        told: tuple[str, ...] | None = None
+        told: tuple[Endpoint, ...] | None = None
 
         def tell() -> None:
             nonlocal told
-            urls = self._slices.urls()
-            if urls != told:
-                told = urls
-                found(tuple(EngineSettings(url=url) for url in urls))
+            endpoints = self._slices.endpoints()
+            if endpoints == told:
+                return
+            for each in endpoints:
+                if each.fault and each not in (told or ()):
+                    log.warning("engine_role_unusable", url=each.url, reason=each.fault, effect="it has no role")
+            told = endpoints
+            found(tuple(EngineSettings(url=each.url, role=each.role) for each in endpoints))
 
         try:
             while True:
