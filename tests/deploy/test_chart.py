@@ -33,7 +33,11 @@ RECOGNISED = {"gateway", "worker", "perception", "prediction"}
 PICKER = ("picker.enabled=true", "picker.inferencePool.create=true", "picker.httpRoute.gateway=inference-gateway")
 
 
-@pytest.fixture(scope="module", params=[(f, *more) for f in FILES for more in ((), ("production",))], ids="+".join)
+SETS = [(f, *more) for f in FILES for more in ((), ("production",))]
+PAIRED = [("emulated", "two-engines"), ("vllm", "two-engines", "production")]
+
+
+@pytest.fixture(scope="module", params=[*SETS, *PAIRED], ids="+".join)
 def told(request: pytest.FixtureRequest) -> tuple[str, ...]:
     values: tuple[str, ...] = request.param
     return values
@@ -45,7 +49,7 @@ def documents(told: tuple[str, ...]) -> Documents:
 
 
 def test_every_file_of_values_is_looked_at() -> None:
-    assert {path.stem for path in VALUES.iterdir()} == {*FILES, "production"}
+    assert {path.stem for path in VALUES.iterdir()} == {*FILES, "production", "two-engines"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -83,9 +87,10 @@ def test_a_wrong_document_is_found(kind: str, path: tuple[Any, ...], wrong: obje
 
 def test_pods_are_locked_down_probed_and_drained(told: tuple[str, ...], documents: Documents) -> None:
     roles = dict(workloads(documents))
-    own, production = told[0] in OWN, "production" in told
+    own, production = told[0] in OWN and "two-engines" not in told, "production" in told
     console = {"console"} if told[0] in ("emulated", "attach") else set()
-    assert roles.keys() == ROLES | console | {"engine" if own else "worker"} | (set() if production else {"nats"})
+    workers = {"engine", "worker"} if "two-engines" in told else {"engine" if own else "worker"}
+    assert roles.keys() == ROLES | console | workers | (set() if production else {"nats"})
     for role, pod in roles.items():
         # The Pod Security Standard `restricted`.
         assert pod["securityContext"]["runAsNonRoot"]
@@ -135,7 +140,7 @@ def test_references_name_what_was_set_before(told: tuple[str, ...], documents: D
                 referred += len(wanted)
             words = [*container.get("command", ()), *container.get("args", ())]
             assert set(re.findall(r"\$\((\w+)\)", str(words))) <= known
-    assert bool(referred) is (told[0] in OWN)
+    assert bool(referred) is (told[0] in OWN and "two-engines" not in told)
 
 
 # --- who reaches whom ---
@@ -204,8 +209,11 @@ def reached(documents: Documents, source: str) -> set[tuple[str, int]]:
 
 
 def test_who_may_reach_whom(told: tuple[str, ...], documents: Documents) -> None:
-    own, picks = told[0] in OWN, told[0] == "inference-gateway"
+    own, picks = told[0] in OWN and "two-engines" not in told, told[0] == "inference-gateway"
     worker = "engine" if own else "worker"
+    if "two-engines" in told:
+        assert admitted(documents, 8000, "engine") == {"gateway", "worker", "engine"}
+        assert admitted(documents, 5600, "engine") == {"engine"}  # where NIXL's side channel is
     assert admitted(documents, 50052, worker) == {"gateway"}
     assert admitted(documents, 8000, worker) == ({"gateway"} if own else set())
     assert admitted(documents, 9100, worker) == {"outside"}
@@ -222,13 +230,18 @@ def test_who_may_reach_whom(told: tuple[str, ...], documents: Documents) -> None
 
 def test_who_may_reach_out(told: tuple[str, ...], documents: Documents) -> None:
     own, production = told[0] in OWN, "production" in told
+    alone = "two-engines" in told
     common = {("dns", 53), ("anywhere" if production else "nats", 4222)}
-    worker = "engine" if own else "worker"
+    worker = "engine" if own and not alone else "worker"
     cognition = {("perception", 50051), ("prediction", 50051), (worker, 50052)}
     https = {("anywhere", 443)} if told[0] in ("vllm", "sglang") else set()
     api = {("anywhere", 443), ("anywhere", 6443)}
     assert reached(documents, "gateway") == common | cognition | {("engine" if own else "engines", 8000)}
-    assert reached(documents, worker) == common | (https if own else api | {("engines", 8000)})
+    if alone:
+        assert reached(documents, "engine") == common | https | {("engine", 0)}
+        assert reached(documents, "worker") == common | api | {("engine", 8000)}
+    else:
+        assert reached(documents, worker) == common | (https if own else api | {("engines", 8000)})
     assert reached(documents, "meta") == common | https
     for role in ("perception", "prediction", "qos", "statera"):
         assert reached(documents, role) == common
@@ -267,7 +280,8 @@ def user_of(role: str) -> str:
 def test_each_service_has_its_own_secrets_and_no_other(told: tuple[str, ...], documents: Documents) -> None:
     production = "production" in told
     for role, pod in workloads(documents):
-        if role == "nats":
+        if role == "nats" or pod["containers"][0]["name"] == "engine":  # which are no service of the mesh
+            assert "mesh-" not in str([volume.get("secret") for volume in pod["volumes"]])
             continue
         user = user_of(role)
         settings = {v["name"]: v.get("value") for v in pod["containers"][0]["env"]}

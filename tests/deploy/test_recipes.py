@@ -64,7 +64,7 @@ def found_with(values: list[str], labels: dict[str, str], ports: list[dict[str, 
     item = {"metadata": {"name": "slice"}, "addressType": "IPv4", "ports": ports, "endpoints": ready}
     slices.replace([item], "1")
     allowed = AllowedEndpoints(parse_rules(environment(documents, "gateway")["HMAS_ENGINE_ENDPOINTS"]))
-    return tuple(url for url in slices.urls() if allowed.key_of(url) is not None)
+    return tuple(each.url for each in slices.endpoints() if allowed.key_of(each.url) is not None)
 
 
 def test_the_production_stacks_engines_are_found_by_their_service() -> None:

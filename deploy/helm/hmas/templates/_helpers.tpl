@@ -49,14 +49,32 @@ gateway worker perception prediction qos meta statera operator
 
 {{- /* Whether engines are found over the Kubernetes API. */ -}}
 {{- define "hmas.api" -}}
-{{- if or .Values.engines.service .Values.engines.selector .Values.engines.pods }}yes{{ end }}
+{{- if or .Values.engines.service .Values.engines.selector .Values.engines.pods (include "hmas.roles" . | fromJsonArray) }}yes{{ end }}
+{{- end }}
+
+{{- /* When two engines serve a request (HMAS_SPLIT); empty: never. */ -}}
+{{- define "hmas.split" -}}
+{{ .Values.engines.split | default (ternary "" "always" (empty (include "hmas.roles" . | fromJsonArray))) }}
+{{- end }}
+
+{{- /* The Services by which engines with roles are found, each with its role, as a JSON object; none: {}. */ -}}
+{{- define "hmas.roleServices" -}}
+{{- $services := dict -}}
+{{- range include "hmas.roles" . | fromJsonArray }}{{ $_ := set $services (printf "%s-engine-%s" $.Release.Name .) . }}{{ end -}}
+{{- if and .Values.engines.pods (include "hmas.split" .) -}}
+{{- range list "prefill" "decode" "prefill-decode" "both" }}{{ $_ := set $services (printf "%s-engines-%s" $.Release.Name .) . }}{{ end -}}
+{{- end -}}
+{{- toJson $services -}}
 {{- end }}
 
 {{- define "hmas.source" -}}
 {{- $e := .Values.engines -}}
 {{- $port := ternary (printf ":%d" (int $e.port)) "" (gt (int $e.port) 0) -}}
 {{- $service := ternary (printf "%s-engines" .Release.Name) $e.service (not (empty $e.pods)) -}}
-{{- if $service -}}
+{{- $roles := include "hmas.roleServices" . | fromJson -}}
+{{- if $roles -}}
+kubernetes+http://{{ include "hmas.enginesNamespace" . }}{{ $port }}/kubernetes.io/service-name in ({{ keys $roles | sortAlpha | join "," }})
+{{- else if $service -}}
 kubernetes+http://{{ include "hmas.enginesNamespace" . }}{{ $port }}/kubernetes.io/service-name={{ $service }}
 {{- else if $e.selector -}}
 kubernetes+http://{{ include "hmas.enginesNamespace" . }}{{ $port }}/{{ $e.selector }}
@@ -80,6 +98,8 @@ file+/etc/hmas/engines/engines.yaml
 {{- $e := .Values.engines -}}
 {{- if .Values.gateway.engineEndpoints -}}
 {{ .Values.gateway.engineEndpoints }}
+{{- else if include "hmas.roles" . | fromJsonArray -}}
+http://*:8000
 {{- else if $e.run.kind -}}
 {{- $patterns := list (include "hmas.ownEngine" .) }}
 {{- range include "hmas.types" . | fromJsonArray }}
