@@ -24,7 +24,7 @@ from tests.deploy.chart import (
 
 pytestmark = pytest.mark.deploy
 PAIRS = ("emulated", "two-engines")
-PODS = ("engines.model=m", "engines.pods.app=vllm", "engines.split=auto")
+PODS = ("engines.model=m", "engines.pods.app=vllm", "engines.split=always")
 NODES = ("vllm", "engines.types[0].name=a", "engines.types[0].role=prefill", "engines.types[0].gpus=2")
 ROLES = {"prefill": "prefill", "decode": "decode", "prefill-decode": "", "both": ""}
 
@@ -88,7 +88,7 @@ def test_one_worker_finds_the_engines_of_each_role_and_gateways_may_use_them() -
 
 
 @pytest.mark.parametrize(
-    ("values", "split"), [(PAIRS, "always"), ((*PAIRS, "engines.split=beyond:512"), "beyond:512"), (PODS, "auto")]
+    ("values", "split"), [(PAIRS, "auto"), ((*PAIRS, "engines.split=beyond:512"), "beyond:512"), (PODS, "always")]
 )
 def test_the_worker_is_told_when_two_engines_serve_a_request(
     monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], split: str

@@ -54,7 +54,7 @@ gateway worker perception prediction qos meta statera operator
 
 {{- /* When two engines serve a request (HMAS_SPLIT); empty: never. */ -}}
 {{- define "hmas.split" -}}
-{{ .Values.engines.split | default (ternary "" "always" (empty (include "hmas.roles" . | fromJsonArray))) }}
+{{ .Values.engines.split | default (ternary "" "auto" (empty (include "hmas.roles" . | fromJsonArray))) }}
 {{- end }}
 
 {{- /* The Services by which engines with roles are found, each with its role, as a JSON object; none: {}. */ -}}
