@@ -17,6 +17,7 @@ import pytest
 from tests.chaos.hurt import metric
 from tests.conftest import eventually
 from tests.engine_farm import EngineFarm, farm_in, is_healthy
+from tests.worker.discovery.test_sources import api_server, labelled, page
 
 pytestmark = pytest.mark.e2e
 CONFIG = json.dumps({"kv_connector": "NixlConnector", "kv_role": "kv_both"})
@@ -147,3 +148,36 @@ async def test_a_frozen_engine_holds_up_no_request_for_long(tmp_path: Path, star
     assert before > 0.0
     assert [answer.status_code for answer in answers] == [200] * 4
     assert all("[DONE]" in answer.text for answer in answers)
+
+
+async def tokens_of(engines: list[str], url: str) -> list[float]:
+    """How many tokens each engine generated for one request of a mesh, once it has both."""
+    await eventually(lambda: all(map(is_healthy, engines)), 60)
+    async with httpx.AsyncClient(base_url=url, timeout=60.0) as client:
+        before = [metric(each, "vllm:generation_tokens_total") for each in engines]
+        answer = await client.post("/v1/chat/completions", json=CHAT | {"ignore_eos": True})
+    assert answer.status_code == 200, answer.text
+    after = [metric(each, "vllm:generation_tokens_total") for each in engines]
+    return [later - earlier for earlier, later in zip(before, after, strict=True)]
+
+
+@pytest.mark.long
+async def test_hmas_up_starts_engines_for_prompts_and_engines_for_answers(tmp_path: Path, start_mesh: Any) -> None:
+    args = ("--prefill", "emulated", "--decode", "emulated")
+    with start_mesh(tmp_path / "mesh", *args, env={"HMAS_SPLIT": "always"}) as mesh:
+        assert await tokens_of(mesh.state["engine_urls"], mesh.url) == [1, 12]
+
+
+@pytest.mark.long
+async def test_engines_are_paired_by_their_labels_on_kubernetes(tmp_path: Path, start_mesh: Any) -> None:
+    with farm_in(tmp_path) as farm, api_server() as api:
+        urls = farm.start(2, more=("--kv-transfer-config", CONFIG))
+        slices = [
+            {**labelled(role, role, "127.0.0.1"), "ports": [{"name": "", "port": int(url.rsplit(":", 1)[1])}]}
+            for url, role in zip(urls, ("decode", "prefill"), strict=True)
+        ]
+        api.lists = [page(*slices, version="5")]
+        args = ("--engine", "kubernetes+http:///app=vllm", "--model", "emulated", "--workers", "1")
+        env = {"HMAS_KUBERNETES_API": api.url, "HMAS_KV_TRANSFER": "nixl-pull", "HMAS_SPLIT": "always"}
+        with start_mesh(tmp_path / "mesh", *args, env=env) as mesh:
+            assert await tokens_of(urls, mesh.url) == [12, 1]

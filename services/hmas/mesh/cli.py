@@ -25,6 +25,7 @@ from hmas.mesh.command import errors, refuse, run_command
 from hmas.mesh.engine_options import (
     Aliases,
     ApiKeyFile,
+    DecodeEngines,
     EmulatedCount,
     EmulatedProfile,
     EngineUrls,
@@ -33,6 +34,7 @@ from hmas.mesh.engine_options import (
     PlanCards,
     PlannedEnginesFile,
     PlanTypes,
+    PrefillEngines,
     ServedModel,
     WorkerCount,
 )
@@ -80,6 +82,8 @@ def up(
         int, typer.Option(envvar="HMAS_PORT", help="port of the API, refused if taken; 0: any free port")
     ] = 8000,
     engine: EngineUrls = None,
+    prefill: PrefillEngines = None,
+    decode: DecodeEngines = None,
     model: ServedModel = "",
     alias: Aliases = None,
     engine_api_key_file: ApiKeyFile = None,
@@ -127,12 +131,13 @@ def up(
         llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
         tls_cert=tls_cert, tls_key=tls_key, console_port=console_port if shows else None,
     )  # fmt: skip
+    from hmas.mesh.paired_engines import with_roles
     from hmas.mesh.planned_engines import with_plan
     from hmas.mesh.up import serve
     from hmas.runtime.open_files import raise_open_files
 
     raise_open_files()  # what it starts has its limit
-    run_command(lambda: serve(with_plan(options, plan, catalogue, gpus or ()), console))
+    run_command(lambda: serve(with_plan(with_roles(options, prefill, decode), plan, catalogue, gpus or ()), console))
 
 
 @app.command()

@@ -12,6 +12,17 @@ EngineUrls = Annotated[
         "and go: dns+http://HOST:PORT, file+PATH"
     ),
 ]
+PrefillEngines = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="URL of a vLLM with NIXL that computes prompts for those of --decode, or `emulated` to start one; repeat "
+        "the option for several. HMAS_SPLIT says when two engines serve a request (auto)"
+    ),
+]
+DecodeEngines = Annotated[
+    list[str] | None,
+    typer.Option(help="URL of one that reads their KV and answers, or `emulated`; repeat the option for several"),
+]
 ServedModel = Annotated[
     str, typer.Option(help="model that the engines serve; default: the first that each engine lists")
 ]

@@ -26,6 +26,10 @@ class MeshOptions:
     unnamed: frozenset[str] = frozenset()
     aliases: tuple[str, ...] = ()
     engine_urls: tuple[str, ...] = ()
+    roles: dict[str, str] = field(
+        default_factory=dict
+    )  # prefill or decode, of engines in `engine_urls` that share work
+    emulated_roles: tuple[str, ...] = ()  # of the emulated engines, in their order
     engine_api_key_file: Path | None = None
     max_num_seqs: int | None = None  # of the engines in `engine_urls`; vLLM does not report it
     hardware: str = ""

@@ -35,8 +35,8 @@ def with_plan(options: MeshOptions, plan: Path | None, catalogue: Path | None, g
         if catalogue is not None or gpus:
             raise ValueError("--catalogue and --gpus say what a plan is made of: give --plan, too")
         return options
-    if options.engine_urls:
-        raise ValueError("--plan starts its engines itself: leave --engine out")
+    if options.engine_urls or options.emulated_roles:
+        raise ValueError("--plan starts its engines itself: leave --engine out, and --prefill and --decode")
     known = shipped_catalogue() if catalogue is None else read_catalogue(catalogue)
     if (alike := alike_types(known)) is not None:
         raise ValueError(f"engines of {alike[0]} and {alike[1]} cannot be told apart: keep one in the catalogue")

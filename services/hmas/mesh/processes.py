@@ -4,13 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from secrets import token_urlsafe
 
 from hmas.engine.named import named_profile
 from hmas.mesh.nats_server import nats_spec, password_file, write_secret
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.paired_engines import CONNECTOR, KV_TRANSFER, split_rule
 from hmas.mesh.planned_engines import DRAIN_S, UNREAD_S, PlannedEngines
 from hmas.mesh.planned_pools import PlanFolder
 from hmas.mesh.ports import PortRefused, check_wanted, free_port
@@ -49,6 +50,7 @@ class MeshPlan:
     planned: PlannedEngines | None  # the engines of a plan, which come and go
     console_token_file: str
     console_admin_token_file: str
+    roles: Mapping[str, str]  # of the engines that hand KV over, by URL
 
     def state(self, pids: dict[str, int]) -> MeshState:
         return MeshState(
@@ -134,10 +136,12 @@ class _Builder:
         if self.options.engine_urls:
             return self.options.engine_urls
         urls = []
+        roles = self.options.emulated_roles
         for number in range(1, self.options.emulated + 1):
             name, port = f"engine-{number}", self.port()
             argv = module("engine", "--profile", self.options.profile, "--port", str(port))
             argv += ["--served-model-name", self.options.pool]
+            argv += ["--kv-transfer-config", CONNECTOR] if roles else []
             # An emulated engine shares the machine's cores, but its steps must end on time, and the kernel lets a
             # woken process wait for a whole time slice of another, about 3 ms.
             self.processes.append(ProcessSpec(name, argv, prompt=True))
@@ -204,6 +208,8 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         write_secret(file, token_urlsafe(32))
     build.nats()
     engine_urls = build.engines()
+    if options.emulated_roles:
+        options = replace(options, roles=dict(zip(engine_urls, options.emulated_roles, strict=True)))
     cognition = {}
     for service in ("perception", "prediction"):
         port = build.port()
@@ -239,16 +245,20 @@ def make_plan(options: MeshOptions) -> MeshPlan:
         planned=build.planned,
         console_token_file=str(build.console_token) if console_url else "",
         console_admin_token_file=str(build.console_admin) if console_url else "",
+        roles=options.roles,
     )
 
 
 def _shared_out(options: MeshOptions, engine_urls: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Returns the engines of each worker, which all serve one model. Each model has a worker, however few are asked
-    for, and so has an engine whose model may turn out to be another one."""
+    for, and so has an engine whose model may turn out to be another one. One worker has all that have roles."""
     by_pool: dict[tuple[str, str], list[str]] = {}
+    paired = tuple(url for url in engine_urls if url in options.roles)
     for url in engine_urls:
+        if url in options.roles:
+            continue
         by_pool.setdefault((options.pool_of(url), url if url in options.unnamed else ""), []).append(url)
-    shares: list[tuple[str, ...]] = []
+    shares = [paired] if paired else []
     if options.sources:
         return [(url,) for url in engine_urls for _ in range(options.workers or SHARING)]
     for urls in by_pool.values():
@@ -296,6 +306,8 @@ def worker_env(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
         env["HMAS_MAX_NUM_SEQS"] = str(options.max_num_seqs)
     if options.sources and options.hardware:
         env["HMAS_HARDWARE"] = options.hardware
+    if urls[0] in options.roles:
+        env["HMAS_SPLIT"] = split_rule()
     if options.aliases_of(pool):
         env["HMAS_ALIASES"] = ",".join(options.aliases_of(pool))
     if options.engine_api_key_file:
@@ -309,6 +321,8 @@ def _engine(options: MeshOptions, url: str) -> dict[str, object]:
     if not options.engine_urls:
         profile = named_profile(options.profile)
         known = {"kind": "emulated", "hardware": profile.hardware, "max_num_seqs": profile.limits.max_num_seqs}
+    if url in options.roles:
+        known |= {"role": options.roles[url], "kv_transfer": KV_TRANSFER}
     return {"url": url, **{name: value for name, value in known.items() if value}}
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.mesh.options import MeshOptions
+from hmas.mesh.paired_engines import one_model, split_rule
 from hmas.mesh.processes import wanted_ports
 from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
@@ -48,7 +49,11 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
         table.add_row("", mesh.plan.console_admin_token_file, "what pinning there asks for")
     for url in state.engine_urls:
         named = len(served) > 1 and url not in mesh.options.unnamed
-        table.add_row("engine", url, mesh.options.pool_of(url) if named else "")
+        words = (mesh.options.pool_of(url) if named else "", mesh.plan.roles.get(url, ""))
+        table.add_row("engine", url, " ".join(filter(None, words)))
+    if mesh.plan.roles:
+        never = "so that no request has two engines" if split_rule() == "never" else ""
+        table.add_row("two engines", f"HMAS_SPLIT={split_rule()}", never)
     table.add_row("NATS", state.nats_url)
     for name, url in sorted(state.ops_urls.items()):
         table.add_row("metrics", f"{url}/metrics", name)
@@ -140,12 +145,13 @@ def with_model(options: MeshOptions, say: Callable[[str], None] = lambda line: N
         answers = dict(zip(urls, pool.map(ask, urls), strict=True))
     models = {url: answer for url, answer in answers.items() if isinstance(answer, str)}
     faults = [answer for answer in answers.values() if isinstance(answer, ValueError)]
-    if not models:
+    if not (models.keys() & options.roles.keys() if options.roles else models):
         fault = next((fault for fault in faults if isinstance(fault, NotUp)), faults[0])
         raise type(fault)(f"{fault}: start it, or name its model with --model")
     model = next(iter(models.values()))
     for fault in faults:
         say(f"{fault}: it is used once it does")
+    models |= one_model(options.roles, models)
     others = {url: name for url, name in models.items() if name != model}
     return replace(options, model=model, models=others, unnamed=frozenset(urls) - models.keys())
 

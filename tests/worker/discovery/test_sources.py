@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -315,8 +316,8 @@ class ApiStub:
         return [query["resourceVersion"][0] for query in self.asked if "watch" in query]
 
 
-@pytest.fixture
-def api() -> Iterator[ApiStub]:
+@contextmanager
+def api_server() -> Iterator[ApiStub]:
     stub = ApiStub()
 
     class Handler(BaseHTTPRequestHandler):
@@ -358,6 +359,12 @@ def api() -> Iterator[ApiStub]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture
+def api() -> Iterator[ApiStub]:
+    with api_server() as stub:
+        yield stub
 
 
 def page(*items: dict[str, Any], version: str, more: str = "") -> tuple[int, dict[str, Any]]:
