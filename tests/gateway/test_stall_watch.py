@@ -69,9 +69,9 @@ def test_a_run_has_stalled_once_it_is_silent_for_longer_than_its_bound() -> None
     still(watch, 113.0)
     assert silences(watch, 107.0) == []
     watch._engines[entry.ref].moved_s = 112.0
-    watch.lose("w2")
+    watch.lose(113.0, "w2")
     assert watch._engines[entry.ref].still_since_s == 110.0
-    watch.lose("w1")
+    watch.lose(113.0, "w1")
     assert watch._engines[entry.ref].still_since_s is None
 
 
@@ -122,3 +122,34 @@ def test_frequent_ticks_take_nothing_off_and_add_nothing() -> None:
         watch.tick(100.0 + 0.5 * number)
     watch.first_token(110.0, entry)
     assert entry.first_wait_s == 10.0
+
+
+def sleeps(watch: StallWatch, now_s: float, *, asleep: bool) -> None:
+    watch.report(now_s, "w1", load(EngineShare("e1", 0 if asleep else 8, generating=False, asleep=asleep)))
+
+
+def test_a_run_on_an_engine_that_is_asleep_does_not_stall_and_has_its_bound_anew_when_that_wakes() -> None:
+    watch, entry = watched()
+    watch.pace(entry.ref).learn_first(1.0, 800, 0.1, streamed=True)
+    sleeps(watch, 103.0, asleep=True)
+    assert silences(watch, 108.5, 1e5) == []
+    sleeps(watch, 1e5, asleep=False)
+    assert silences(watch, 1e5 + 8.0, 1e5 + 8.5) == [(8.5, 8.0)]
+
+
+def test_the_time_of_a_sleep_is_no_time_of_a_step() -> None:
+    watch, entry = watched()
+    watch.first_token(101.0, entry)
+    entry.output_tokens = 1
+    sleeps(watch, 102.0, asleep=True)
+    sleeps(watch, 200.0, asleep=False)
+    watch.progressed(200.5, entry, 2)
+    assert watch.pace(entry.ref).step_s == pytest.approx(0.5)
+
+
+def test_a_worker_that_is_lost_tells_no_longer_that_its_engine_is_asleep() -> None:
+    watch, entry = watched()
+    watch.pace(entry.ref).learn_first(1.0, 800, 0.1, streamed=True)
+    sleeps(watch, 103.0, asleep=True)
+    watch.lose(200.0, "w1")
+    assert silences(watch, 216.0, 216.5) == [(16.5, 16.0)]

@@ -22,6 +22,7 @@ from tests.worker.builders import Scripted, engine, request, sampled
 
 UNKNOWN, DOWN, UNSEEN = LifeState.UNKNOWN, LifeState.DOWN, LifeState.UNSEEN
 UP, SUSPECTED, LEAVING = LifeState.UP, LifeState.SUSPECTED, LifeState.LEAVING
+ASLEEP = LifeState.ASLEEP
 LEGAL = {
     (UNKNOWN, UNSEEN),
     (UNKNOWN, LEAVING),
@@ -29,15 +30,23 @@ LEGAL = {
     (DOWN, LEAVING),
     (UNSEEN, UP),
     (UNSEEN, SUSPECTED),
+    (UNSEEN, ASLEEP),
     (UNSEEN, DOWN),
     (UNSEEN, LEAVING),
     (UP, SUSPECTED),
+    (UP, ASLEEP),
     (UP, DOWN),
     (UP, LEAVING),
     (SUSPECTED, UP),
+    (SUSPECTED, ASLEEP),
     (SUSPECTED, DOWN),
     (SUSPECTED, LEAVING),
+    (ASLEEP, UP),
+    (ASLEEP, SUSPECTED),
+    (ASLEEP, DOWN),
+    (ASLEEP, LEAVING),
     (LEAVING, UNKNOWN),
+    (LEAVING, ASLEEP),
     (LEAVING, DOWN),
     (LEAVING, UNSEEN),
     (LEAVING, UP),
@@ -51,6 +60,7 @@ MOVES: dict[str, Move] = {
     "come up": lambda life: life.come_up(10.0),
     "go down": lambda life: life.go_down(),
     "see": lambda life: life.see(11.0),
+    "see asleep": lambda life: life.see(11.0, asleep=True),
     "suspect": lambda life: life.suspect(12.0),
     "trust": lambda life: life.trust(),
     "leave": lambda life: life.leave(99.0),
@@ -63,18 +73,29 @@ WAYS: dict[LifeState, tuple[str, ...]] = {
     UNSEEN: ("come up",),
     UP: ("come up", "see"),
     SUSPECTED: ("come up", "see", "suspect"),
+    ASLEEP: ("come up", "see", "see asleep"),
     LEAVING: ("come up", "see", "leave"),
 }
 # What each move leads to; where it is not named it raises, and where it leads to the same state it says nothing new.
 AFTER: dict[LifeState, dict[str, LifeState]] = {
-    UNKNOWN: {"come up": UNSEEN, "see": UNKNOWN, "suspect": UNKNOWN, "trust": UNKNOWN, "leave": LEAVING},
-    DOWN: {"come up": UNSEEN, "see": DOWN, "suspect": DOWN, "trust": DOWN, "leave": LEAVING},
-    UNSEEN: {"go down": DOWN, "see": UP, "suspect": UNSEEN, "trust": UNSEEN, "leave": LEAVING},
-    UP: {"go down": DOWN, "see": UP, "suspect": SUSPECTED, "trust": UP, "leave": LEAVING},
-    SUSPECTED: {"go down": DOWN, "see": SUSPECTED, "suspect": SUSPECTED, "trust": UP, "leave": LEAVING},
+    UNKNOWN: {
+        "come up": UNSEEN, "see": UNKNOWN, "see asleep": UNKNOWN, "suspect": UNKNOWN, "trust": UNKNOWN,
+        "leave": LEAVING,
+    },
+    DOWN: {"come up": UNSEEN, "see": DOWN, "see asleep": DOWN, "suspect": DOWN, "trust": DOWN, "leave": LEAVING},
+    UNSEEN: {
+        "go down": DOWN, "see": UP, "see asleep": ASLEEP, "suspect": UNSEEN, "trust": UNSEEN, "leave": LEAVING,
+    },
+    UP: {"go down": DOWN, "see": UP, "see asleep": ASLEEP, "suspect": SUSPECTED, "trust": UP, "leave": LEAVING},
+    SUSPECTED: {
+        "go down": DOWN, "see": SUSPECTED, "see asleep": ASLEEP, "suspect": SUSPECTED, "trust": UP, "leave": LEAVING,
+    },
+    ASLEEP: {
+        "go down": DOWN, "see": UP, "see asleep": ASLEEP, "suspect": ASLEEP, "trust": ASLEEP, "leave": LEAVING,
+    },
     LEAVING: {
-        "go down": LEAVING, "see": LEAVING, "suspect": LEAVING, "trust": LEAVING, "come back": UP,
-        "be released": UNKNOWN,
+        "go down": LEAVING, "see": LEAVING, "see asleep": LEAVING, "suspect": LEAVING, "trust": LEAVING,
+        "come back": UP, "be released": UNKNOWN,
     },
 }  # fmt: skip
 
@@ -126,6 +147,7 @@ def test_what_each_move_does_in_each_state(before: LifeState, move: str) -> None
         (UNSEEN, True, True, False),
         (UP, True, True, True),
         (SUSPECTED, True, True, True),
+        (ASLEEP, True, True, False),
         (LEAVING, True, False, True),
     ],
 )
@@ -134,7 +156,7 @@ def test_what_a_state_allows(state: LifeState, answers: bool, serves: bool, seen
     assert (life.answers, life.serves, life.seen, life.leaving) == (answers, serves, seen, state is LEAVING)
 
 
-@pytest.mark.parametrize("state", [UNKNOWN, DOWN, UNSEEN, UP, SUSPECTED])
+@pytest.mark.parametrize("state", [UNKNOWN, DOWN, UNSEEN, UP, SUSPECTED, ASLEEP])
 def test_one_that_comes_back_is_what_it_was(state: LifeState) -> None:
     life = life_in(state, "leave", "come back")
     assert (life.state, life.apart) == (state, state)
@@ -157,6 +179,7 @@ def test_one_that_was_released_is_as_one_never_seen() -> None:
 def test_a_sample_of_before_it_came_up_shows_nothing() -> None:
     life = life_in(UNSEEN)
     life.see(9.9)
+    life.see(9.9, asleep=True)
     assert life.state is UNSEEN
     life.see(10.0)
     assert life.state is UP
@@ -207,3 +230,24 @@ def test_the_agent_moves_an_engine_through_its_life() -> None:
     worker.finish(67.0, "r2")
     assert ReleaseEngine("e1") in then(68.0, CycleTicked())
     assert passed == [UNSEEN, UP, SUSPECTED, UP, DOWN, UNSEEN, LEAVING, UNSEEN, LEAVING, UNKNOWN]
+
+
+def test_one_that_wakes_is_as_trusted_as_before() -> None:
+    life = life_in(SUSPECTED, "see asleep", "see")
+    assert life.state is SUSPECTED
+    life = life_in(ASLEEP, "suspect", "trust", "see")
+    assert life.state is UP
+
+
+def test_one_that_leaves_in_its_sleep_is_still_asleep_if_it_comes_back() -> None:
+    life = life_in(ASLEEP, "leave")
+    assert (life.asleep, life.serves) == (True, False)
+    life.see(12.0)
+    life.come_back()
+    assert (life.state, life.asleep) == (UP, False)
+
+
+def test_a_sleep_begins_once() -> None:
+    life = life_in(ASLEEP)
+    life.see(15.0, asleep=True)
+    assert life.slept_s == 11.0

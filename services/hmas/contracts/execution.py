@@ -122,6 +122,7 @@ class Ended:
     # The gateway gave the run up because the engine had given it no token for far longer than it usually takes.
     stalled: bool = False
     at_prefill: bool = field(default=False, repr=False)  # the engine at fault is the one that computes the prompt
+    given_up: bool = field(default=False, repr=False)  # the engine itself ended it early, as one that is put to sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,7 @@ class Timeline:
     relegated: bool
     promised_tokens: int = 0  # of its prompt that the engine was taken to have in its cache
     pace_class: str = ""  # its TPOT bounds in words; empty where the layout is mixed
+    asleep_s: float = field(default=0.0, repr=False)  # for how long only engines that were asleep could have taken it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,11 +218,13 @@ class EngineShare:
     """How many sequences this gateway may run on an engine by itself, while the engine's worker is silent.
 
     `generating`: whether the engine's own counters of tokens, or its use of memory, have changed since the last report;
-    None: it has no counters, or the worker could not read them."""
+    None: it has no counters, or the worker could not read them. `asleep`: somebody has put it to sleep; what runs there
+    gets no token, and the gateway runs nothing more there."""
 
     engine: str
     slots: int
     generating: bool | None = None
+    asleep: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

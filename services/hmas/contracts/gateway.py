@@ -4,7 +4,7 @@ The shell parses HTTP, keeps bodies and sockets by request id, and relays the by
 gateway's other pure part are in `questions.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hmas.contracts.execution import GatewayMessage, Grant, WorkerMessage
 from hmas.contracts.job import StageLinked
@@ -188,6 +188,7 @@ class RunEnded:
     busy: bool = False
     unreached: bool = False
     at_prefill: bool = False
+    given_up: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

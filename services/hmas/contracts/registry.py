@@ -48,6 +48,13 @@ class EngineInfo:
     role: str = field(default="", repr=False)  # what its operator means it for: prefill, decode, or both if empty
     # It has left a run without a token for too long, and given none since; `EngineSuspected` logs when this changes.
     suspected: bool = field(default=False, repr=False)
+    # By its own metrics it is asleep, at that level of vLLM's: 0 keeps its prefix cache, 1 and 2 drop it; None: awake.
+    sleep_level: int | None = field(default=None, repr=False)
+
+    @property
+    def serves(self) -> bool:
+        """Whether it is up and awake, so that requests may run there."""
+        return self.up and self.sleep_level is None
 
     @property
     def engine_kind(self) -> EngineKind:

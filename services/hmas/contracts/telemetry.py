@@ -31,6 +31,7 @@ class EngineSample:
     b_saturated: int = 0  # of the worker's B_token: -1 at b_min, +1 at b_max, 0 between
     suspected: bool = False  # it has left a run without a token for too long, and given none since
     time_used: float = 0.0  # share of a step's time for sequences that what runs is expected to take; 0: no limit
+    asleep: bool = field(default=False, repr=False)  # it is up, and by its own metrics somebody has put it to sleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +150,7 @@ class WorkerTelemetry:
     first_tokens: tuple[FirstTokenSeen, ...]
     finished: tuple[RequestFinished, ...]
     running: tuple[RequestRunning, ...] = ()
+    queued_asleep: int = field(default=0, repr=False)  # those queued that only sleeping engines could take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

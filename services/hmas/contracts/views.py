@@ -2,7 +2,7 @@
 (H-MAS §3.3)."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 MAX_VIEW_CHARS = 2**17  # of a view as text, in an AuditRecord
 
@@ -32,6 +32,7 @@ class EngineView:
     b_saturated: int  # -1 at b_min, +1 at b_max, 0 between, over the window
     goodput_tokens_per_s: float
     preemptions_per_s: float
+    asleep: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class VShort:
     epoch: int
     seq: int
     valid_for_s: float
+    queued_asleep: int = field(default=0, repr=False)  # those queued that only sleeping engines could take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

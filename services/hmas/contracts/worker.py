@@ -42,7 +42,8 @@ class GatewayLost:
 class EngineSampled:
     """A sample of the engine's own metrics. `counted` false: the engine has none, and the shell estimates them from
     what was granted there. The sample is at most `age_s` seconds old. `paced`: the engine heeds the
-    paces of grants itself (the scheduler plug-in)."""
+    paces of grants itself (the scheduler plug-in). `sleep_level`: it is asleep at that level of vLLM's, and its other
+    figures are stale (0: it keeps its prefix cache, 1 and 2: it drops it); None: it is awake."""
 
     engine: str
     running: int
@@ -55,6 +56,7 @@ class EngineSampled:
     counted: bool = True
     age_s: float = 0.0
     paced: bool = False
+    sleep_level: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +211,15 @@ class EngineSuspected:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineSlept:
+    """Record in the log that somebody has put an engine to sleep, at that level, or to another one; None: it is awake
+    again."""
+
+    engine: str
+    sleep_level: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ControlExpired:
     """Record that a control value has expired, so that the safe default is in force."""
 
@@ -225,5 +236,6 @@ WorkerEffect = (
     | TopologyUnknown
     | LayoutSwitched
     | EngineSuspected
+    | EngineSlept
     | ControlExpired
 )

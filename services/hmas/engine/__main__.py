@@ -122,7 +122,9 @@ def main(argv: list[str] | None = None) -> int:
             raise ValueError("--kv-transfer-config needs a --port, which other engines are told")
         name = args.served_model_name or profile.name
         address = os.environ.get("VLLM_NIXL_SIDE_CHANNEL_HOST", args.host), args.port
-        app = EngineServer(profile, name, length, args.kv_events_config, args.kv_transfer_config, address)
+        dev_mode = os.environ.get("VLLM_SERVER_DEV_MODE", "0") not in ("", "0")
+        transfer = args.kv_transfer_config
+        app = EngineServer(profile, name, length, args.kv_events_config, transfer, address, dev_mode=dev_mode)
     except (ValueError, OSError, CannotStart) as error:
         print(f"engine: {error}", file=sys.stderr)
         return 2

@@ -52,15 +52,26 @@ class AnswerText:
             last += self._head + b"]" + self._usage(index + 1) + b"}\n\n"
         return last + DONE
 
+    def given_up_events(self, count: int) -> bytes:
+        """Returns the chunk without a token that ends a stream after `count` tokens because the engine aborted the
+        request, the usage chunk if requested, and the end marker."""
+        after = self._after.replace(b'"finish_reason":null', b'"finish_reason":"abort"')
+        last = self._before + after + self._usage_field(count) + b"}\n\n"
+        if self._generation.include_usage:
+            last += self._head + b"]" + self._usage(count) + b"}\n\n"
+        return last + DONE
+
     @property
     def finish_reason(self) -> bytes:
         return b"stop" if self._generation.stops else b"length"
 
-    def whole(self) -> bytes:
-        """Returns the whole JSON body that answers a request without `stream`."""
-        count = self._generation.output_tokens
+    def whole(self, tokens: int | None = None, reason: bytes | None = None) -> bytes:
+        """Returns the whole JSON body that answers a request without `stream`, by default with all its tokens and its
+        own reason for the end."""
+        count = self._generation.output_tokens if tokens is None else tokens
         text = words(count).decode()
-        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": self.finish_reason.decode()}
+        finish_reason = (reason or self.finish_reason).decode()
+        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": finish_reason}
         if self._chat:
             choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
         else:

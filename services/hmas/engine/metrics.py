@@ -58,6 +58,8 @@ class EngineTelemetry(Collector):
         self._success = {"stop": 0, "length": 0, "abort": 0}
         self._refused = 0
         self._expired = 0
+        self.sleep_level: int | None = None  # None: it is awake
+        self.falling_asleep = 0  # calls of /sleep that are not answered yet
         self._histograms = {
             "vllm:time_to_first_token_seconds": ("Time to first token.", Histogram(_TTFT)),
             "vllm:inter_token_latency_seconds": ("Time between two tokens of a request.", Histogram(_ITL)),
@@ -141,10 +143,22 @@ class EngineTelemetry(Collector):
         config = GaugeMetricFamily("vllm:cache_config_info", "KV cache layout.", labels=[*info, "engine"])
         config.add_metric([*map(str, info.values()), "0"], 1)
         yield config
+        yield from self._sleep()
         for name, (text, histogram) in self._histograms.items():
             family = HistogramMetricFamily(name, text, labels=list(self._labels))
             family.add_metric(list(self._labels.values()), histogram.cumulative(), histogram.sum)
             yield family
+
+    def _sleep(self) -> Iterable[Metric]:
+        text = "1 for the state that the engine is in; none at sleep level 0."
+        state = GaugeMetricFamily("vllm:engine_sleep_state", text, labels=[*self._labels, "sleep_state"])
+        for name, level in (("awake", None), ("weights_offloaded", 1), ("discard_all", 2)):
+            state.add_metric([*self._labels.values(), name], float(self.sleep_level == level))
+        yield state
+        text = "Sleep-mode operations currently awaited."
+        operations = GaugeMetricFamily("vllm:sleep_mode_operations_in_flight", text, labels=["operation"])
+        operations.add_metric(["sleep"], self.falling_asleep)
+        yield operations
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         family = GaugeMetricFamily(name, text, labels=list(self._labels))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from hmas.engine.answer import AnswerText
 from hmas.engine.api import BadRequest, Generation
 from hmas.engine.direct_send import DirectSend, Send
 from hmas.engine.metrics import EngineTelemetry, ServedRequest
@@ -101,6 +102,23 @@ class RequestStream:
             self._send({"type": "http.response.body", "body": self._text.error_event(error)})
         else:
             self._send_whole(error.status, error.json())
+
+    def give_up(self) -> None:
+        """Ends the answer as vLLM ends that of a request which it aborts: with what there is of it, and the finish
+        reason `abort`. An answer of another form than those of chats and completions ends with an error."""
+        if self.finished:
+            return
+        if not isinstance(self._text, AnswerText):
+            self.fail(BadRequest(503, "the engine was put to sleep: use another engine"))
+        elif self._generation.stream:
+            self.open()
+            data = self._text.given_up_events(self._count)
+            role = b"" if self._count else self._text.role_event()
+            self._send({"type": "http.response.body", "body": role + data})
+        else:
+            self._send_whole(200, self._text.whole(self._count, b"abort"))
+        self.finished = True
+        self._telemetry.aborted()
 
     def _send_event(self, index: int, last: bool) -> None:
         data = self._text.last_events(index) if last else self._text.event(index)

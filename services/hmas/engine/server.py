@@ -38,6 +38,7 @@ from hmas.engine.prompts import (
 )
 from hmas.engine.response import RequestAnswer, RequestStream
 from hmas.engine.shell import Stepper
+from hmas.engine.sleep import SleepDesk
 from hmas.engine.transfer_desk import TransferDesk
 from hmas.runtime.extras import needs
 
@@ -76,10 +77,15 @@ class EngineServer:
         kv_events: KvPublisherConfig | None = None,
         kv_transfer: KvTransferConfig | None = None,
         address: tuple[str, int] = ("127.0.0.1", 0),
+        *,
+        dev_mode: bool = False,
     ) -> None:
-        """`address`: where it listens, which other engines are told; needed for `kv_transfer` alone."""
+        """`address`: where it listens, which other engines are told; needed for `kv_transfer` alone. `dev_mode`:
+        whether it can be put to sleep, as vLLM can in its development mode."""
         self._kv_transfer, self.address = kv_transfer, address
         self._transfers: TransferDesk | None = None
+        self._dev_mode = dev_mode
+        self._sleep: SleepDesk | None = None
         self._publisher = publisher()(kv_events, profile.limits.block_size) if kv_events is not None else None
         self.core = EngineCore(profile)
         self.telemetry = EngineTelemetry(self.core, model)
@@ -119,6 +125,13 @@ class EngineServer:
             self._transfers = TransferDesk(self._kv_transfer, self.address, self.stepper, self.telemetry)
         return self._transfers
 
+    @property
+    def sleep(self) -> SleepDesk:
+        """What puts it to sleep, created on first use, as the step loop is."""
+        if self._sleep is None:
+            self._sleep = SleepDesk(self.stepper, self.telemetry)
+        return self._sleep
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
@@ -132,6 +145,9 @@ class EngineServer:
         if method == "POST" and path.startswith(KV_PATHS) and self.transfers is not None:
             status, content = await self.transfers.hand_overs.serve(path, await _read_body(receive) or b"")
             await _reply(send, status, content)
+            return
+        if self._dev_mode and SleepDesk.knows(method, path):
+            await _reply(send, *await self.sleep.serve(method, path, scope["query_string"]))
             return
         route = self._routes.get((method, path))
         if route is None:

@@ -1,6 +1,6 @@
 """Shell: runs the engine core in real time and measures how far its steps lag behind their due ends."""
 
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import Protocol
 from hmas.engine.core import EngineCore
 from hmas.engine.core.kv_cache import CacheEvent
 from hmas.engine.core.sequence import AddResult, EngineRequest
+from hmas.engine.core.step import StepPlan
 from hmas.engine.histogram import RecentValues
 from hmas.engine.metrics import EngineTelemetry
 
@@ -25,6 +26,7 @@ class TokenSink(Protocol):
     def cached(self, tokens: int) -> None: ...
     def preempted(self, now_s: float) -> None: ...
     def token(self, now_s: float) -> None: ...
+    def give_up(self) -> None: ...
 
 
 def _unread(request_id: str, tokens: int) -> None:
@@ -74,6 +76,8 @@ class Stepper:
         self._due_s = 0.0
         self._last_end_s = 0.0
         self._paused_s: dict[str, float] = {}  # when each preempted request was preempted, until it resumes
+        self.paused = self._stopped = False  # paused: no request begins; stopped: nor is a step begun
+        self._idle: list[Future[None]] = []
 
     def submit(self, request: EngineRequest, sink: TokenSink) -> AddResult:
         result = self.core.add(request)
@@ -111,6 +115,44 @@ class Stepper:
         self._publish()
         return done
 
+    # --- sleep ---
+
+    def pause(self, *, running: bool) -> None:
+        """Begins no request any more until `resume`, and no step either, unless what is `running` may end."""
+        self.paused, self._stopped = True, not running
+        self.core.set_limits(n_run=0)
+
+    def resume(self) -> None:
+        self.paused = self._stopped = False
+        self.core.set_limits()
+        self._wake()
+
+    async def idle(self) -> None:
+        """Waits until no step is in flight."""
+        if self._timer is not None:
+            waiter = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def give_up_all(self) -> None:
+        """Ends all requests early, and tells their clients so."""
+        for request_id, sink in list(self._sinks.items()):
+            if self.core.abort(request_id):  # otherwise its last tokens are being written
+                del self._sinks[request_id]
+                self._paused_s.pop(request_id, None)
+                sink.give_up()
+
+    def drop_cache(self) -> None:
+        """Drops all that the KV cache holds; what runs is computed anew. No step may be in flight."""
+        core = self.core
+        for request_id in [*core.running]:
+            core.preempt(core.running[request_id], StepPlan())
+            self._paused_s.setdefault(request_id, self._last_end_s)
+        for request_id in [*core.handed.lent]:
+            core.handed.give_back(request_id)
+        core.kv.disown()
+        self.reset_cache()
+
     def _publish(self) -> None:
         journal = self.core.kv.journal
         if journal and self._kv_events is not None:
@@ -122,13 +164,17 @@ class Stepper:
             self._timer.cancel()
 
     def _begin(self, start_s: float) -> None:
-        plan = self.core.step_begin(start_s)
+        plan = None if self._stopped else self.core.step_begin(start_s)
         if self.core.handed.to_read:
             wanted, self.core.handed.to_read = self.core.handed.to_read, {}
             for request_id, tokens in wanted.items():
                 self.read(request_id, tokens)
         if plan is None:
             self._timer = None
+            waiting, self._idle = self._idle, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
             return
         for request_id in plan.admitted:
             self._sinks[request_id].scheduled(start_s)

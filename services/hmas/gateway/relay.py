@@ -193,6 +193,7 @@ class EngineRelay:
                 retryable=end.retryable,
                 busy=end.busy,
                 unreached=end.unreached,
+                given_up=end.given_up,
                 at_prefill=leg is not None and (leg.handed is None or (end.status >= 500 and not run.tokens)),
             )
         )

@@ -11,6 +11,8 @@ class FaultKind(StrEnum):
       incarnation, at `until_s`. What clients have at a gateway that ends is lost for them.
     - freeze: a worker, gateway or engine (`e0`) does nothing until `until_s`.
     - hang: an engine gives no token until `until_s`, while it answers its worker as if it were well.
+    - sleep: somebody puts an engine to sleep until `until_s`, as vLLM's level 0 does with `mode=keep`: it says so, and
+      what is there goes on afterwards.
     - slow: an engine's steps take `factor` times as long until `until_s`.
     - part: nothing passes between a gateway and a worker (`g0-w1`) or an engine (`g0-e2`). An engine and a gateway that
       are parted both lose their open connections at once.
@@ -22,6 +24,7 @@ class FaultKind(StrEnum):
     RESTART = "restart"
     FREEZE = "freeze"
     HANG = "hang"
+    SLEEP = "sleep"
     SLOW = "slow"
     PART = "part"
     BREAK = "break"
@@ -29,7 +32,15 @@ class FaultKind(StrEnum):
 
 
 LASTING = frozenset(
-    {FaultKind.RESTART, FaultKind.FREEZE, FaultKind.HANG, FaultKind.SLOW, FaultKind.PART, FaultKind.DELAY}
+    {
+        FaultKind.RESTART,
+        FaultKind.FREEZE,
+        FaultKind.HANG,
+        FaultKind.SLEEP,
+        FaultKind.SLOW,
+        FaultKind.PART,
+        FaultKind.DELAY,
+    }
 )
 
 

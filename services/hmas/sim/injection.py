@@ -62,6 +62,8 @@ def _acts(mesh: FaultyMesh, fault: Fault) -> Mapping[str, tuple[Act, Act]]:
             }
         case FaultKind.HANG:
             return {e.name: (e.hang, e.thaw) for e in mesh.endpoints.values()}
+        case FaultKind.SLEEP:
+            return {e.name: (e.sleep, e.thaw) for e in mesh.endpoints.values()}
         case FaultKind.SLOW:
             engines = {e.name: e.engine for e in mesh.endpoints.values()}
             return {n: (partial(e.slow, fault.factor), partial(e.slow, 1.0)) for n, e in engines.items()}

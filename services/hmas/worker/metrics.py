@@ -12,7 +12,8 @@ from hmas.runtime.series import NamedSeries
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 _TPOT_SECONDS = (0.005, 0.01, 0.02, 0.04, 0.07, 0.1, 0.15, 0.25, 0.5, 1.0)
 _ENGINE_GAUGES = {
-    "up": "1 while the engine takes requests",
+    "up": "1 while the engine is up, also while it is asleep",
+    "asleep": "1 while the engine is asleep: somebody has paused it, and it is granted nothing until it wakes",
     "suspected": "1 while the engine is suspected to have stopped: it left a request without a token for too long",
     "running": "Requests running on the engine",
     "waiting": "Requests waiting inside the engine",

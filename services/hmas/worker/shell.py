@@ -17,6 +17,7 @@ from hmas.contracts.worker import (
     ControlExpired,
     CycleTicked,
     DrainStarted,
+    EngineSlept,
     EngineSuspected,
     FromGateway,
     GatewayConnected,
@@ -197,6 +198,11 @@ class WorkerShell:
                 log.warning("engine_suspected", engine=engine, reason=reason)
             case EngineSuspected(engine):
                 log.info("engine_trusted", engine=engine)
+            case EngineSlept(engine, None):
+                log.info("engine_awake", engine=engine)
+            case EngineSlept(engine, level):
+                log.warning("engine_asleep", engine=engine, level=level, effect="it gets no request until it wakes",
+                            hint="POST /wake_up to the engine")  # fmt: skip
             case ControlExpired():
                 self._metrics.expired(effect)
                 log.warning("control_expired", control=effect.control)

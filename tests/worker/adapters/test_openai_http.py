@@ -337,3 +337,31 @@ def test_an_unusable_url_is_refused_with_advice(url: str) -> None:
 def test_keys_are_not_shown() -> None:
     config = OpenAiHttpConfig(facts=EngineFacts(name="e"), url="http://a", api_key="secret", admin_key="secret")
     assert "secret" not in repr(config)
+
+
+ASLEEP = (
+    b'\nvllm:engine_sleep_state{sleep_state="awake"} 0\nvllm:engine_sleep_state{sleep_state="weights_offloaded"} 1\n'
+)
+GAVE_UP = ended(message="it ended it with 'abort'", status=200, given_up=True, retryable=True)
+
+
+async def test_an_engine_that_gave_answers_up_is_sampled_at_once_and_stays_up_if_it_is_asleep(slow: Rig) -> None:
+    healthy(slow.engine, PAGE)
+    await slow.up()
+    assert (await slow.event(EngineSampled)).sleep_level is None
+    slow.engine.script["/metrics"] = whole(PAGE + ASLEEP)
+    for _ in range(20):
+        slow.adapter.judge(GAVE_UP)
+    assert (await slow.event(EngineSampled)).sleep_level == 1
+    assert slow.adapter.up
+
+
+async def test_an_engine_that_is_awake_and_gives_up_one_answer_after_another_goes_down(rig: Rig) -> None:
+    healthy(rig.engine, PAGE)
+    await rig.up()
+    down = asyncio.create_task(rig.event(EngineWentDown))
+    async with asyncio.timeout(PATIENCE_S):
+        while not down.done():
+            rig.adapter.judge(GAVE_UP)
+            await asyncio.sleep(0)
+    assert "one answer after another" in down.result().reason

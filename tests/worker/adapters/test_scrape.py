@@ -102,3 +102,39 @@ def test_the_step_is_the_mean_gap_between_two_readings() -> None:
     assert after is not None
     assert scrape.mean_gap_s(before, after) == pytest.approx(0.02)
     assert scrape.mean_gap_s(before, before) is None
+
+
+def sleep_page(awake: int, offloaded: int, discarded: int, engine: int = 0, calls: int | None = None) -> bytes:
+    """What vLLM 0.32 tells of its sleep, and 0.29 but for the last line."""
+    states = ("awake", awake), ("weights_offloaded", offloaded), ("discard_all", discarded)
+    lines = [f'vllm:engine_sleep_state{{engine="{engine}",model_name="m",sleep_state="{s}"}} {v}.0' for s, v in states]
+    if calls is not None:
+        lines.append('vllm:sleep_mode_operations_in_flight{operation="wake"} 1.0')
+        lines.append(f'vllm:sleep_mode_operations_in_flight{{operation="sleep"}} {calls}.0')
+    return "\n".join(["vllm:num_requests_running 1", *lines]).encode()
+
+
+@pytest.mark.parametrize(
+    ("page", "level"),
+    [
+        (VLLM_PAGE, None),
+        (sleep_page(1, 0, 0), None),
+        (sleep_page(0, 0, 0), 0),
+        (sleep_page(0, 1, 0), 1),
+        (sleep_page(0, 0, 1), 2),
+        (sleep_page(1, 0, 0, calls=0), None),
+        (sleep_page(1, 0, 0, calls=1), 0),
+        (sleep_page(0, 1, 0, calls=1), 1),
+        (sleep_page(1, 0, 0) + b"\n" + sleep_page(0, 1, 0, engine=1), 1),
+        (b'vllm:num_requests_running 1\nvllm:engine_sleep_state{sleep_state="awake"} nan', None),
+        (b"vllm:num_requests_running 1\nvllm:engine_sleep_state 0", None),
+        (b"sglang:num_running_reqs 2", None),
+    ],
+)
+def test_a_sleep_is_read_with_its_level(page: bytes, level: int | None) -> None:
+    metrics = scrape.read_page(page)
+    dialect = scrape.dialect_of(metrics)
+    assert dialect is not None
+    reading = scrape.read(metrics, dialect)
+    assert reading is not None
+    assert reading.sleep_level == level

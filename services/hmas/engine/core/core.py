@@ -226,7 +226,7 @@ class EngineCore:
     def _schedule_decode(self, plan: StepPlan) -> None:
         group = self._decode
         while self.kv.free < (needed := group.blocks_needed()):
-            self._preempt(self._victim(), plan)
+            self.preempt(self._victim(), plan)
             if not group:
                 self._take_turns()  # otherwise nobody would decode in this step, although some are only stalled
         self.kv.take(needed)
@@ -241,7 +241,7 @@ class EngineCore:
         """Puts the next chunk of a partly computed prompt into the step, unless the sequence itself is preempted."""
         chunk = self._chunk(seq.target - seq.context, seq.context, plan)
         while seq.state is State.PREFILL and self._blocks_for(seq, chunk) > self.kv.free:
-            self._preempt(self._victim(), plan)
+            self.preempt(self._victim(), plan)
         if seq.state is State.PREFILL and chunk > 0:
             self._compute(seq, chunk, plan)
 
@@ -365,7 +365,7 @@ class EngineCore:
             return max(self.running.values(), key=lambda seq: (seq.request.priority, seq.order))
         return next(reversed(self.running.values()))
 
-    def _preempt(self, seq: Sequence, plan: StepPlan) -> None:
+    def preempt(self, seq: Sequence, plan: StepPlan) -> None:
         self._stop_running(seq)
         self.kv.release(seq, keep=True)
         seq.target = seq.request.prompt_tokens + seq.generated

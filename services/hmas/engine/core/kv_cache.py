@@ -161,6 +161,12 @@ class KvCache:
         if run is not None:
             run.owner = None
 
+    def disown(self) -> None:
+        """Gives up the blocks that preempted sequences would find again."""
+        for run in self._own.values():
+            run.owner = None
+        self._own.clear()
+
     def reset(self) -> bool:
         """Drops all that is cached, unless a sequence runs or may resume; returns whether it did, as vLLM does."""
         if self.free < self.num_blocks or self._own:

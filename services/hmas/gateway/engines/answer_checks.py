@@ -21,6 +21,9 @@ from hmas.laws.figures import MOST_TOKENS, sane_int
 # Reasons of an engine that gave an answer up, and of one that has not ended it.
 NO_END = frozenset(("abort", "aborted", "cancelled", "error", "failed", "in_progress", "queued"))
 NO_REASON = "the engine ended the answer without a reason for the end"
+_GIVEN_UP = "the engine gave the answer up: it ended it with {!r}"
+# By these faults an engine ends answers of its own accord, as vLLM does when somebody puts it to sleep.
+ABORTED = frozenset(map(_GIVEN_UP.format, ("abort", "aborted", "cancelled")))
 _MOST_BRACKETS = 200  # of a document whose depth is not tried: the JSON writer takes some 250 levels
 
 
@@ -97,7 +100,7 @@ def fault_of_end(reason: object) -> str:
     """Returns what is wrong with an answer that ended for this reason, empty if it is whole."""
     if not isinstance(reason, str) or not reason:
         return NO_REASON
-    return f"the engine gave the answer up: it ended it with {reason.lower()!r}" if is_lost(reason) else ""
+    return _GIVEN_UP.format(reason.lower()) if is_lost(reason) else ""
 
 
 def fault_of_answer(document: Any, form: ApiForm, body: bytes) -> str:

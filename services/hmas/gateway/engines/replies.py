@@ -1,14 +1,14 @@
 """How an engine's answer ends, in any form of the API: with its counts of tokens, or with an error of any shape, which
 is turned into OpenAI's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.api_form import ApiForm
-from hmas.gateway.engines.answer_checks import NO_USAGE, Usage, fault_of_answer, usage_of
+from hmas.gateway.engines.answer_checks import ABORTED, NO_USAGE, Usage, fault_of_answer, usage_of
 from hmas.gateway.engines.retold import retold
 from hmas.laws.figures import MAX_TEXT, shortened
 
@@ -31,6 +31,7 @@ class ReplyEnd:
     retryable: bool = False
     busy: bool = False
     unreached: bool = False
+    given_up: bool = False
 
 
 def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None, prompt_cached: int | None = None) -> ReplyEnd:
@@ -44,7 +45,7 @@ def plain_end(body: bytes, form: ApiForm, max_tokens: int | None = None, prompt_
     if isinstance(document, dict) and (document.get("object") == "error" or document.get("error")):
         return error_end(document)
     if fault := fault_of_answer(document, form, body):
-        return _no_answer(fault)
+        return replace(_no_answer(fault), given_up=fault in ABORTED)
     if isinstance(document, dict) and retold(document, prompt_cached):
         body = orjson.dumps(document)
     usage = usage_of(document, generated=0 if form.prefill_only else None) or NO_USAGE

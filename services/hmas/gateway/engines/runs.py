@@ -6,7 +6,7 @@ from typing import Protocol
 
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.api_form import ApiForm
-from hmas.gateway.engines.answer_checks import NO_REASON, NO_USAGE
+from hmas.gateway.engines.answer_checks import ABORTED, NO_REASON, NO_USAGE
 from hmas.gateway.engines.named_sse import NamedSseDecoder
 from hmas.gateway.engines.replies import ReplyEnd, error_end, plain_end, refusal
 from hmas.gateway.engines.sse import MAX_EVENT_BYTES, SseDecoder
@@ -73,6 +73,7 @@ class GatewayRun:
                 status=self._status,
                 retryable=retryable and self.tokens == 0,
                 unreached=unreached,
+                given_up=reason in ABORTED,
             )
         )
 

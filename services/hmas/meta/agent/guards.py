@@ -62,8 +62,8 @@ class BypassGuard:
         return None
 
     def _stalled(self, view: VShort) -> bool:
-        choked = view.queued > 0 and view.served_tokens_per_s < self._config.stall_tokens_per_s
-        return choked and any(engine.up for engine in view.engines)
+        choked = view.queued > view.queued_asleep and view.served_tokens_per_s < self._config.stall_tokens_per_s
+        return choked and any(engine.up and not engine.asleep for engine in view.engines)
 
 
 class RollbackGuard:

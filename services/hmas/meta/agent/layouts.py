@@ -48,7 +48,8 @@ def lay_out(state: MetaState, pool: PoolState, view: VLong) -> list[MetaEffect]:
         return []
     if state.now_s < pool.layout_due_s:
         return []
-    steps_s = [engine.step_s for engine in pool.short.engines if engine.up] if pool.short is not None else []
+    engines = () if pool.short is None else pool.short.engines
+    steps_s = [engine.step_s for engine in engines if engine.up and not engine.asleep]
     choice = choose_layout(config, view, pool.split, pool.places(), steps_s, pool.kinds)
     if choice is None:
         return []

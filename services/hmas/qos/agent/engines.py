@@ -75,4 +75,5 @@ class EngineTrack:
             b_saturated=-1 if 0 < samples == at_min else int(0 < samples == at_max),
             goodput_tokens_per_s=goodput_tokens / span,
             preemptions_per_s=preemptions / span,
+            asleep=last.asleep,
         )

@@ -83,7 +83,7 @@ class ShortWindow:
         engines = tuple(track.view(now_s) for track in tracks)
         arriving = self.arriving_tokens_per_s(now_s)
         served = sum(track.served_tokens_per_s(now_s) for track in tracks)
-        up = [e for e in engines if e.up]
+        up = [e for e in engines if e.up and not e.asleep]
         return VShort(
             pool=self._pool,
             window_s=self._config.short_window_s,
@@ -109,12 +109,15 @@ class ShortWindow:
             epoch=epoch,
             seq=seq,
             valid_for_s=self._config.short_valid_for_s,
+            queued_asleep=sum(w.queued_asleep for w in workers),
         )
 
 
 def _kv_usage(workers: list[WorkerTrack]) -> float:
-    """Returns the used share of the pool's whole KV memory; engines that do not report their capacity all weigh 1."""
-    samples = [track.last for worker in workers for track in worker.engines.values() if track.last.up]
+    """Returns the used share of the KV memory of the pool's working engines; those that do not report their capacity
+    all weigh 1."""
+    last = [track.last for worker in workers for track in worker.engines.values()]
+    samples = [sample for sample in last if sample.up and not sample.asleep]
     capacity = sum(max(s.kv_capacity_tokens, 1) for s in samples)
     return sum(s.kv_usage * max(s.kv_capacity_tokens, 1) for s in samples) / max(capacity, 1)
 

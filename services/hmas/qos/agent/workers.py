@@ -16,10 +16,12 @@ class WorkerTrack:
         self.seen_s = 0.0
         self.queued = 0
         self.queued_tokens = 0
+        self.queued_asleep = 0
 
     def report(self, now_s: float, telemetry: WorkerTelemetry) -> None:
         self.seen_s = now_s
         self.queued, self.queued_tokens = telemetry.queued_count, telemetry.queued_tokens
+        self.queued_asleep = telemetry.queued_asleep
         self._sample(now_s, telemetry.engines)
         self._follow_queue(now_s, telemetry)
         for token in telemetry.first_tokens:

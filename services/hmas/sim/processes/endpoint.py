@@ -46,8 +46,9 @@ class SimEndpoint:
         self._budget = budget
         self._runs: dict[str, SimRun] = {}
         self._unfenced = 0
-        self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while the engine is frozen or hangs
-        self._hung: EngineStats | None = None  # what it says of itself while it hangs
+        self._inbox: list[tuple[Call, tuple[Any, ...]]] | None = None  # a list while it is frozen, hangs or sleeps
+        self._hung: EngineStats | None = None  # what it says of itself while it hangs or is asleep
+        self.asleep = False
         self._left: set[int] = set()  # ids of runs that wait at its door and whose gateway has gone
         self._n_run = self._ceiling = core.profile.limits.max_num_seqs
         self._granted: dict[str, tuple[float, int]] = {}  # on their way here: when they were granted, and N_run then
@@ -86,7 +87,8 @@ class SimEndpoint:
         return self._inbox is None or self._hung is not None
 
     def sample(self) -> EngineStats:
-        """Returns the core's own counts. The engine must not be frozen; one that hangs says what it said last."""
+        """Returns the core's own counts. The engine must not be frozen; one that hangs, or is asleep, says what it said
+        last."""
         if self._hung is not None:  # and what waits at its door hides behind the books of the worker
             self._masked_once, self._masked = self._masked, len(self._granted)
             return self._hung
@@ -208,10 +210,15 @@ class SimEndpoint:
             self._hung = self.sample()
             self.freeze()
 
+    def sleep(self) -> None:
+        if self._inbox is None:
+            self.hang()
+            self.asleep = True
+
     def thaw(self) -> None:
         if self._inbox is None:
             return
-        self._hung = None
+        self._hung, self.asleep = None, False
         inbox, self._inbox = self._inbox, None
         self.engine.thaw()
         self._left = {id(args[0]) for call, args in inbox if call == self._abort}

@@ -10,6 +10,7 @@ from hmas.contracts.worker import (
     CycleTicked,
     EngineLeft,
     EngineSampled,
+    EngineSlept,
     EngineSuspected,
     EngineWentDown,
     EngineWentUp,
@@ -75,6 +76,7 @@ class SimWorker(SimProcess):
             LayoutSwitched: lambda e: self.layouts.append(TopologySpan(mesh.heap.now_s, described(e.after))),
             SteerEngine: self._steer,
             EngineSuspected: _ignore,  # lines of the live shell's log
+            EngineSlept: _ignore,
             ReleaseEngine: self._release,
             ControlExpired: _ignore,
         }
@@ -171,6 +173,7 @@ class SimWorker(SimProcess):
             prefill_tokens_per_s=(now.prompt_tokens - before.prompt_tokens) / period_s,
             decode_tokens_per_s=(now.generation_tokens - before.generation_tokens) / period_s,
             paced=self._mesh.setup.plugin,
+            sleep_level=0 if watch.endpoint.asleep else None,
         )
 
 

@@ -58,7 +58,7 @@ class WorkerControl:
             self._steps[sample.engine].observe(now_s, sample)
             if follow and sample.n_run > 0 and not telemetry.control_expired:
                 loop.adopt(sample.n_run)
-            if follow or frozen or telemetry.bypass or not sample.up:
+            if follow or frozen or telemetry.bypass or not sample.up or sample.asleep:
                 loop.hold()
             else:
                 loop.observe(sample, band)

@@ -114,7 +114,7 @@ class Progress(_message.Message):
     def __init__(self, request_ids: _Optional[_Iterable[str]] = ..., output_tokens: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Ended(_message.Message):
-    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached", "stalled", "at_prefill")
+    __slots__ = ("request_id", "grant", "outcome", "message", "status", "output_tokens", "prompt_tokens", "cached_tokens", "retryable", "busy", "unreached", "stalled", "at_prefill", "given_up")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
@@ -128,6 +128,7 @@ class Ended(_message.Message):
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
     AT_PREFILL_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     grant: int
     outcome: str
@@ -141,7 +142,8 @@ class Ended(_message.Message):
     unreached: bool
     stalled: bool
     at_prefill: bool
-    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ..., stalled: _Optional[bool] = ..., at_prefill: _Optional[bool] = ...) -> None: ...
+    given_up: bool
+    def __init__(self, request_id: _Optional[str] = ..., grant: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., status: _Optional[int] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_tokens: _Optional[int] = ..., retryable: _Optional[bool] = ..., busy: _Optional[bool] = ..., unreached: _Optional[bool] = ..., stalled: _Optional[bool] = ..., at_prefill: _Optional[bool] = ..., given_up: _Optional[bool] = ...) -> None: ...
 
 class Declined(_message.Message):
     __slots__ = ("request_id", "grant")
@@ -186,7 +188,7 @@ class GatewayFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
 
 class Timeline(_message.Message):
-    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class", "promised_tokens")
+    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class", "promised_tokens", "asleep_s")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     QUEUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -197,6 +199,7 @@ class Timeline(_message.Message):
     RELEGATED_FIELD_NUMBER: _ClassVar[int]
     PACE_CLASS_FIELD_NUMBER: _ClassVar[int]
     PROMISED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ASLEEP_S_FIELD_NUMBER: _ClassVar[int]
     engine: str
     topology: str
     queued_s: float
@@ -207,7 +210,8 @@ class Timeline(_message.Message):
     relegated: bool
     pace_class: str
     promised_tokens: int
-    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ...) -> None: ...
+    asleep_s: float
+    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ..., asleep_s: _Optional[float] = ...) -> None: ...
 
 class PairForecast(_message.Message):
     __slots__ = ("engine", "prefill", "first_s", "late", "step_s")
@@ -296,14 +300,16 @@ class Refusal(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., outcome: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_s: _Optional[float] = ...) -> None: ...
 
 class EngineShare(_message.Message):
-    __slots__ = ("engine", "slots", "generating")
+    __slots__ = ("engine", "slots", "generating", "asleep")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     GENERATING_FIELD_NUMBER: _ClassVar[int]
+    ASLEEP_FIELD_NUMBER: _ClassVar[int]
     engine: str
     slots: int
     generating: bool
-    def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ..., generating: _Optional[bool] = ...) -> None: ...
+    asleep: bool
+    def __init__(self, engine: _Optional[str] = ..., slots: _Optional[int] = ..., generating: _Optional[bool] = ..., asleep: _Optional[bool] = ...) -> None: ...
 
 class Load(_message.Message):
     __slots__ = ("queued", "queued_tokens", "running", "backlog_s", "draining", "shares", "step_s")

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineSample(_message.Message):
-    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated", "suspected", "time_used")
+    __slots__ = ("engine", "up", "running", "waiting", "kv_usage", "kv_capacity_tokens", "preemptions_total", "step_s", "prefill_tokens_per_s", "decode_tokens_per_s", "n_run", "b_token", "utilisation", "busy", "b_saturated", "suspected", "time_used", "asleep")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class EngineSample(_message.Message):
     B_SATURATED_FIELD_NUMBER: _ClassVar[int]
     SUSPECTED_FIELD_NUMBER: _ClassVar[int]
     TIME_USED_FIELD_NUMBER: _ClassVar[int]
+    ASLEEP_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     running: int
@@ -43,7 +44,8 @@ class EngineSample(_message.Message):
     b_saturated: int
     suspected: bool
     time_used: float
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ..., time_used: _Optional[float] = ...) -> None: ...
+    asleep: bool
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., kv_capacity_tokens: _Optional[int] = ..., preemptions_total: _Optional[int] = ..., step_s: _Optional[float] = ..., prefill_tokens_per_s: _Optional[float] = ..., decode_tokens_per_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., utilisation: _Optional[float] = ..., busy: _Optional[float] = ..., b_saturated: _Optional[int] = ..., suspected: _Optional[bool] = ..., time_used: _Optional[float] = ..., asleep: _Optional[bool] = ...) -> None: ...
 
 class RequestQueued(_message.Message):
     __slots__ = ("request_id", "tenant", "task", "prompt_tokens", "predicted_output_tokens", "age_s", "predicted_output_tokens_p90", "tpot_slo_s", "waits", "needed_tpot_s")
@@ -176,7 +178,7 @@ class RequestRunning(_message.Message):
     def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class WorkerTelemetry(_message.Message):
-    __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running")
+    __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running", "queued_asleep")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     QUEUED_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +192,7 @@ class WorkerTelemetry(_message.Message):
     FIRST_TOKENS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_ASLEEP_FIELD_NUMBER: _ClassVar[int]
     worker: str
     pool: str
     queued_count: int
@@ -203,7 +206,8 @@ class WorkerTelemetry(_message.Message):
     first_tokens: _containers.RepeatedCompositeFieldContainer[FirstTokenSeen]
     finished: _containers.RepeatedCompositeFieldContainer[RequestFinished]
     running: _containers.RepeatedCompositeFieldContainer[RequestRunning]
-    def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ..., running: _Optional[_Iterable[_Union[RequestRunning, _Mapping]]] = ...) -> None: ...
+    queued_asleep: int
+    def __init__(self, worker: _Optional[str] = ..., pool: _Optional[str] = ..., queued_count: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., topology: _Optional[str] = ..., bypass: _Optional[bool] = ..., control_expired: _Optional[bool] = ..., engines: _Optional[_Iterable[_Union[EngineSample, _Mapping]]] = ..., queued: _Optional[_Iterable[_Union[RequestQueued, _Mapping]]] = ..., dispatched: _Optional[_Iterable[_Union[RequestDispatched, _Mapping]]] = ..., first_tokens: _Optional[_Iterable[_Union[FirstTokenSeen, _Mapping]]] = ..., finished: _Optional[_Iterable[_Union[RequestFinished, _Mapping]]] = ..., running: _Optional[_Iterable[_Union[RequestRunning, _Mapping]]] = ..., queued_asleep: _Optional[int] = ...) -> None: ...
 
 class RequestOffered(_message.Message):
     __slots__ = ("request_id", "tenant", "prompt_tokens", "age_s", "weight", "model", "job", "max_tokens", "stream", "slo", "slo_stated", "priority", "importance", "relegate")

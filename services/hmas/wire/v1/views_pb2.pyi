@@ -19,7 +19,7 @@ class Tail(_message.Message):
     def __init__(self, count: _Optional[int] = ..., p50_s: _Optional[float] = ..., p95_s: _Optional[float] = ..., p99_s: _Optional[float] = ...) -> None: ...
 
 class EngineView(_message.Message):
-    __slots__ = ("worker", "engine", "up", "running", "waiting", "kv_usage", "utilisation", "step_s", "n_run", "b_token", "b_saturated", "goodput_tokens_per_s", "preemptions_per_s")
+    __slots__ = ("worker", "engine", "up", "running", "waiting", "kv_usage", "utilisation", "step_s", "n_run", "b_token", "b_saturated", "goodput_tokens_per_s", "preemptions_per_s", "asleep")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class EngineView(_message.Message):
     B_SATURATED_FIELD_NUMBER: _ClassVar[int]
     GOODPUT_TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
     PREEMPTIONS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    ASLEEP_FIELD_NUMBER: _ClassVar[int]
     worker: str
     engine: str
     up: bool
@@ -46,10 +47,11 @@ class EngineView(_message.Message):
     b_saturated: int
     goodput_tokens_per_s: float
     preemptions_per_s: float
-    def __init__(self, worker: _Optional[str] = ..., engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., utilisation: _Optional[float] = ..., step_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_saturated: _Optional[int] = ..., goodput_tokens_per_s: _Optional[float] = ..., preemptions_per_s: _Optional[float] = ...) -> None: ...
+    asleep: bool
+    def __init__(self, worker: _Optional[str] = ..., engine: _Optional[str] = ..., up: _Optional[bool] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_usage: _Optional[float] = ..., utilisation: _Optional[float] = ..., step_s: _Optional[float] = ..., n_run: _Optional[int] = ..., b_token: _Optional[int] = ..., b_saturated: _Optional[int] = ..., goodput_tokens_per_s: _Optional[float] = ..., preemptions_per_s: _Optional[float] = ..., asleep: _Optional[bool] = ...) -> None: ...
 
 class VShort(_message.Message):
-    __slots__ = ("pool", "window_s", "queued", "queued_tokens", "running", "kv_usage", "utilisation", "ttft", "tpot", "violation_rate", "ttft_violation_rate", "tpot_violation_rate", "arrival_rps", "settled_rps", "arriving_tokens_per_s", "served_tokens_per_s", "mismatch", "oldest_wait_s", "engines", "epoch", "seq", "valid_for_s", "kept_rps", "kept_violation_rate")
+    __slots__ = ("pool", "window_s", "queued", "queued_tokens", "running", "kv_usage", "utilisation", "ttft", "tpot", "violation_rate", "ttft_violation_rate", "tpot_violation_rate", "arrival_rps", "settled_rps", "arriving_tokens_per_s", "served_tokens_per_s", "mismatch", "oldest_wait_s", "engines", "epoch", "seq", "valid_for_s", "kept_rps", "kept_violation_rate", "queued_asleep")
     POOL_FIELD_NUMBER: _ClassVar[int]
     WINDOW_S_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class VShort(_message.Message):
     VALID_FOR_S_FIELD_NUMBER: _ClassVar[int]
     KEPT_RPS_FIELD_NUMBER: _ClassVar[int]
     KEPT_VIOLATION_RATE_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_ASLEEP_FIELD_NUMBER: _ClassVar[int]
     pool: str
     window_s: float
     queued: int
@@ -98,7 +101,8 @@ class VShort(_message.Message):
     valid_for_s: float
     kept_rps: float
     kept_violation_rate: float
-    def __init__(self, pool: _Optional[str] = ..., window_s: _Optional[float] = ..., queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., kv_usage: _Optional[float] = ..., utilisation: _Optional[float] = ..., ttft: _Optional[_Union[Tail, _Mapping]] = ..., tpot: _Optional[_Union[Tail, _Mapping]] = ..., violation_rate: _Optional[float] = ..., ttft_violation_rate: _Optional[float] = ..., tpot_violation_rate: _Optional[float] = ..., arrival_rps: _Optional[float] = ..., settled_rps: _Optional[float] = ..., arriving_tokens_per_s: _Optional[float] = ..., served_tokens_per_s: _Optional[float] = ..., mismatch: _Optional[float] = ..., oldest_wait_s: _Optional[float] = ..., engines: _Optional[_Iterable[_Union[EngineView, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., kept_rps: _Optional[float] = ..., kept_violation_rate: _Optional[float] = ...) -> None: ...
+    queued_asleep: int
+    def __init__(self, pool: _Optional[str] = ..., window_s: _Optional[float] = ..., queued: _Optional[int] = ..., queued_tokens: _Optional[int] = ..., running: _Optional[int] = ..., kv_usage: _Optional[float] = ..., utilisation: _Optional[float] = ..., ttft: _Optional[_Union[Tail, _Mapping]] = ..., tpot: _Optional[_Union[Tail, _Mapping]] = ..., violation_rate: _Optional[float] = ..., ttft_violation_rate: _Optional[float] = ..., tpot_violation_rate: _Optional[float] = ..., arrival_rps: _Optional[float] = ..., settled_rps: _Optional[float] = ..., arriving_tokens_per_s: _Optional[float] = ..., served_tokens_per_s: _Optional[float] = ..., mismatch: _Optional[float] = ..., oldest_wait_s: _Optional[float] = ..., engines: _Optional[_Iterable[_Union[EngineView, _Mapping]]] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., valid_for_s: _Optional[float] = ..., kept_rps: _Optional[float] = ..., kept_violation_rate: _Optional[float] = ..., queued_asleep: _Optional[int] = ...) -> None: ...
 
 class ShareView(_message.Message):
     __slots__ = ("name", "offered", "settled", "ok", "ttft_ok", "tpot_ok", "tokens_served", "weight")

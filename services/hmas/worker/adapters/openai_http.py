@@ -91,6 +91,7 @@ class OpenAiHttpAdapter:
         self._runs: dict[int, GrantedRun] = {}  # by identity
         self._suspected = asyncio.Event()  # makes the next health check come at once
         self._sample_due = asyncio.Event()  # makes the next sample come at once
+        self._gave_up, self._hurried_s = False, float("-inf")  # runs since the last sample; when one came at once
         self._up = False
         self._kv_capacity_tokens = 1
         self._tokens = 0  # output tokens of runs that ended
@@ -155,6 +156,13 @@ class OpenAiHttpAdapter:
             self._suspected.set()
         elif end.outcome is Outcome.FINISHED:
             self._breaker.succeeded()
+        elif (
+            end.given_up
+        ):  # perhaps somebody has put it to sleep, as the next sample tells: it is taken at once, but once
+            self._gave_up = True
+            if time.monotonic() - self._hurried_s > self._config.scrape_period_s:
+                self._hurried_s = time.monotonic()
+                self._sample_due.set()
         elif end.outcome is Outcome.ENGINE_ERROR and failed:
             if self._breaker.failed(time.monotonic()):
                 self._went_down(end.message)
@@ -249,6 +257,11 @@ class OpenAiHttpAdapter:
                 log.debug("engine_not_scraped", engine=self.name, reason=repr(error))
                 continue
             now_s = time.monotonic()
+            if self._gave_up:
+                self._gave_up = False
+                awake = reading is None or reading.sleep_level is None
+                if awake and self._breaker.failed(now_s):
+                    self._went_down("it gave up one answer after another")
             decoding = sum(1 for run in self._runs.values() if run.output_tokens)
             if reading is not None:
                 sample = sampler.sample(now_s, reading, decoding, age_s=now_s - asked_s)
@@ -323,6 +336,7 @@ class _Sampler:
             counted=counted,
             age_s=age_s,
             paced=self._paced,
+            sleep_level=reading.sleep_level,
         )
 
 

@@ -112,6 +112,9 @@ SGLANG = Dialect(
 )
 DIALECTS = (VLLM, SGLANG)
 CACHE_CONFIG, EMULATED = "vllm:cache_config_info", "hmas_engine_step_lag_seconds_count"
+# Of vLLM; SGLang tells nothing of a sleep. The second one counts calls of /sleep that are not answered yet (from 0.32).
+SLEEP_STATE, SLEEP_CALLS = "vllm:engine_sleep_state", "vllm:sleep_mode_operations_in_flight"
+_STATE, _OPERATION = re.compile(rb'sleep_state="([^"]*)"'), b'operation="sleep"'
 _PREFIXES = (b"\nvllm:", b"\nsglang:", b"\nhmas_engine_")
 WANTED = {
     name.encode(): name
@@ -120,7 +123,7 @@ WANTED = {
         dialect.running, dialect.waiting, dialect.kv_usage, dialect.preemptions, dialect.prompt_tokens,
         dialect.generation_tokens, f"{dialect.inter_token}_sum", f"{dialect.inter_token}_count",
     )
-} | {CACHE_CONFIG.encode(): CACHE_CONFIG, EMULATED.encode(): EMULATED}  # fmt: skip
+} | {name.encode(): name for name in (CACHE_CONFIG, EMULATED, SLEEP_STATE, SLEEP_CALLS)}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,8 @@ class Reading:
     """One scrape of an engine's load; None: the engine does not report the figure, or one that is not believed.
 
     `kv_usage` is a share from 0 to 1; `preemptions` and the tokens are totals since the engine started; `gap_sum_s` and
-    `gap_count` are sum and count of the times between two tokens of a request.
+    `gap_count` are sum and count of the times between two tokens of a request. `sleep_level`: that of an engine that is
+    asleep, or is falling asleep; None for one that is awake.
     """
 
     running: int
@@ -139,6 +143,7 @@ class Reading:
     generation_tokens: float | None
     gap_sum_s: float | None
     gap_count: float | None
+    sleep_level: int | None = None
 
 
 def dialect_of(metrics: Metrics) -> Dialect | None:
@@ -166,7 +171,27 @@ def read(metrics: Metrics, dialect: Dialect) -> Reading | None:
         generation_tokens=sane(total(metrics, dialect.generation_tokens)),
         gap_sum_s=sane(total(metrics, f"{dialect.inter_token}_sum")),
         gap_count=sane(total(metrics, f"{dialect.inter_token}_count")),
+        sleep_level=sleep_level(metrics),
     )
+
+
+def sleep_level(metrics: Metrics) -> int | None:
+    """Returns at which level of vLLM's an engine is asleep: 1 and 2 drop what its KV cache holds, 0 keeps it; None if
+    it is awake, or does not tell.
+
+    Of several label sets (data-parallel ranks) the deepest counts. One that is falling asleep takes no request any
+    more, although what runs there may still end; it counts as asleep at level 0 until it says otherwise.
+    """
+    states: dict[bytes, list[float]] = {}
+    for labels, value in metrics.of(SLEEP_STATE):
+        named = _STATE.search(labels[:_MAX_LABEL_BYTES])
+        if named is not None:
+            states.setdefault(named[1], []).append(value)
+    if 0.0 in states.get(b"awake", ()):
+        deeper = ((2, b"discard_all"), (1, b"weights_offloaded"))
+        return next((level for level, state in deeper if 1.0 in states.get(state, ())), 0)
+    falling = any(_OPERATION in labels and value > 0.0 for labels, value in metrics.of(SLEEP_CALLS))
+    return 0 if falling else None
 
 
 def rate_per_s(before: float | None, after: float | None, elapsed_s: float) -> float:

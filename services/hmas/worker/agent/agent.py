@@ -35,7 +35,7 @@ from hmas.contracts.worker import (
     WorkerEffect,
     WorkerEvent,
 )
-from hmas.worker.agent import adoption, announcements, engine_events, intake, regulation
+from hmas.worker.agent import adoption, announcements, engine_events, intake, regulation, sleeping
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
@@ -93,7 +93,7 @@ class WorkerAgent:
             case CycleTicked():
                 return regulation.on_cycle(state)
             case EngineSampled():
-                engine_events.on_sampled(state, event)
+                return sleeping.on_sampled(state, event)
             case KvCacheCounted():
                 engine_events.on_counted(state, event)
             case TopologyReceived():

@@ -27,6 +27,7 @@ def report(state: WorkerState) -> PublishTelemetry:
         first_tokens=reports.first_token_records(now_s),
         finished=reports.finished_records(now_s),
         running=reports.running_records(now_s, engines),
+        queued_asleep=state.sleep_waits.count(state.queue.entries()),
     )
     reports.close(now_s)
     return PublishTelemetry(telemetry)

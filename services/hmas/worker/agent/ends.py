@@ -83,6 +83,7 @@ def back_to_the_queue(state: WorkerState, entry: QueueEntry) -> None:
     entry.output_tokens = 0
     entry.wait_for(state.queue.kinds)
     state.queue.park(entry)
+    state.sleep_waits.note(state.now_s, entry)
     state.admit(entry)
 
 

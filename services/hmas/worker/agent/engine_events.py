@@ -1,7 +1,7 @@
 """How the worker agent reacts to what happens to granted requests: gateways tell of starts, tokens and ends, engines of
 their load and of coming up and going down."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import inf
 
@@ -158,7 +158,7 @@ def on_ended(state: WorkerState, gateway: Gateway, message: Ended) -> list[Worke
             state.fleet[entry.engine].produced(entry, message.output_tokens)
             ends.conclude(state, entry, message.outcome)
         effects += succeed(state, entry)
-    if message.stalled:
+    if message.stalled and not engine.life.asleep:
         effects += _suspect(state, engine, message.message)
     return effects
 
@@ -191,12 +191,13 @@ def _failed(
     it if no other engine can serve it."""
     if message.unreached:
         gateway.block(state.now_s, engine.name)
-    elif message.busy:
+    elif message.busy or message.given_up:
         engine.life.held_until_s = state.now_s + state.config.busy_pause_s
-    patient = (message.unreached or message.busy) and _patient(state, entry)
+    alone = message.given_up and not _another(state, entry, engine, state.awake)  # it may have been put to sleep
+    patient = (message.unreached or message.busy or alone) and _patient(state, entry)
     if entry.stopped or state.draining or patient:
         ends.back_to_the_queue(state, entry)
-    elif _another(state, entry, engine):
+    elif _another(state, entry, engine, state.up):
         entry.tried = (*entry.tried, engine.start_id)
         ends.back_to_the_queue(state, entry)
     else:
@@ -206,18 +207,18 @@ def _failed(
 
 
 def _patient(state: WorkerState, entry: QueueEntry) -> bool:
-    """Returns whether a request that its engine had no room for, or that could not be brought there, should be granted
-    again later. It is, until `no_engine_patience_s` after the first such answer."""
+    """Returns whether a request that its engine had no room for or gave up, or that could not be brought there, should
+    be granted again later. It is, until `no_engine_patience_s` after the first such answer."""
     if entry.busy_since_s is None:
         entry.busy_since_s = state.now_s
     return state.now_s - entry.busy_since_s < state.config.no_engine_patience_s
 
 
-def _another(state: WorkerState, entry: QueueEntry, failed: EngineState) -> bool:
-    """Returns whether some engine that is up and not suspected could take the request and has not failed with it, as
+def _another(state: WorkerState, entry: QueueEntry, failed: EngineState, engines: Iterable[EngineState]) -> bool:
+    """Returns whether one of `engines` that is not suspected could take the request and has not failed with it, as
     `failed` has now, or others before."""
     lost = (*entry.tried, failed.start_id)
-    hopeful = (e for e in state.up if e.start_id not in lost and not e.life.suspected)
+    hopeful = (e for e in engines if e.start_id not in lost and not e.life.suspected)
     return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
 
 
@@ -261,7 +262,8 @@ def on_engine_up(state: WorkerState, event: EngineWentUp) -> EngineState:
     engine = state.fleet.get(event.info.engine)
     if engine is None:
         engine = state.fleet[event.info.engine] = EngineState(event.info, state.config.engine)
-    engine.describe(replace(event.info, up=not engine.life.leaving))
+    slept = engine.info.sleep_level if engine.life.asleep else None
+    engine.describe(replace(event.info, up=not engine.life.leaving, sleep_level=slept))
     engine.budget_blocks = state.gate.budget_blocks(engine)
     if not engine.life.starts:
         for entry in engine.running.values():  # adopted before anything was known of the engine
@@ -271,10 +273,15 @@ def on_engine_up(state: WorkerState, event: EngineWentUp) -> EngineState:
     if not engine.life.answers:
         engine.come_up(state.now_s)
         state.see_engines()
-        for gateway in state.gateways.values():
-            if gateway.synced and not gateway.lagging:
-                state.wake(gateway)
+        wake_gateways(state)
     return engine
+
+
+def wake_gateways(state: WorkerState) -> None:
+    """Lets what is parked be tried again, because another engine may take it."""
+    for gateway in state.gateways.values():
+        if gateway.synced and not gateway.lagging:
+            state.wake(gateway)
 
 
 def on_engine_down(state: WorkerState, event: EngineWentDown) -> list[WorkerEffect]:
@@ -286,7 +293,7 @@ def on_engine_down(state: WorkerState, event: EngineWentDown) -> list[WorkerEffe
     if engine is None or not engine.life.answers:
         return []
     engine.life.go_down()
-    engine.info = replace(engine.info, up=False)
+    engine.info = replace(engine.info, up=False, sleep_level=None)
     state.see_engines()
     reason = f"engine {engine.name} went down before the first token: {event.reason}"
     return [effect for entry in engine.running.values() if untouched(entry) for effect in stop(state, entry, reason)]

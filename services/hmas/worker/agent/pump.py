@@ -25,8 +25,9 @@ def pump(state: WorkerState) -> list[WorkerEffect]:
 
     At most `max_grants_per_pump` are granted; the next event or cycle goes on. A head that does not fit waits,
     and with it all requests behind it, because the topology alone decides which is next. It does not block the others
-    for what lies with its gateway: it is parked if that could not carry out a grant now, and ended if no engine that is
-    up can ever take it, or if its tenant prefers a refusal and it cannot be on time.
+    for what lies with its gateway: it is parked if that could not carry out a grant now, or if only engines that are
+    asleep could take it, and ended if no engine that is up can ever take it, or if its tenant prefers a refusal and it
+    cannot be on time.
     """
     effects: list[WorkerEffect] = []
     left, parks = state.config.max_grants_per_pump, state.config.max_parks_per_pump
@@ -50,7 +51,7 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
     roomy = [engine for engine in state.lanes[lane] if engine.open]
     if roomy and queue.paced and (queue.waiting > 1 or not queue.sets_aside):  # of one, there is nothing to set aside
         queue.observe(state.service_view(lane), lane)
-    while len(effects) < left and parked < parks and state.up and (entry := queue.peek(lane)) is not None:
+    while len(effects) < left and parked < parks and state.awake and (entry := queue.peek(lane)) is not None:
         refusal = refuse_hopeless(state, entry)
         if refusal is not None:
             effects.append(refusal)
@@ -63,10 +64,11 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
         if pair is not None:
             effects.append(grant(state, pair, lane))
             roomy = [engine for engine in roomy if engine.open]
-        elif willing and any(_could_bring(state, gateway, e, entry) for e in state.up):
+        elif willing and any(_could_bring(state, gateway, e, entry) for e in state.awake):
             break
         elif any(_could_take(state, e, entry) for e in state.up):
             state.park(entry)
+            state.sleep_waits.note(state.now_s, entry)
             parked += 1
         else:
             effects.append(end_unservable(state, entry))
@@ -111,7 +113,7 @@ def _beyond(state: WorkerState, lane: int, gateway: Gateway, entry: QueueEntry) 
     ever take it, or its gateway reaches none of them, every engine with room may.
     """
     if not any(_could_bring(state, gateway, engine, entry) for engine in state.lanes[lane]):
-        return [engine for engine in state.up if engine.open]
+        return [engine for engine in state.awake if engine.open]
     if entry.relegated:
         return []  # there is no end of these under overload
     stricter = [other for other in state.lanes if other < lane and not state.queue.waiting_in(other)]
@@ -201,6 +203,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
     queue, engine, prefill = state.queue, pair.engine, pair.prefill or pair.engine
     entry = queue.take(lane)
     state.grants += 1
+    state.sleep_waits.end(state.now_s, entry)
     entry.grant = state.grants
     entry.engine = engine.name
     entry.topology = queue.topology.value
@@ -230,6 +233,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
         relegated=entry.relegated,
         promised_tokens=entry.expected_cached.tokens if prefill.prefix.trust >= TRUSTED else 0,
         pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.needed_tpot_s)),
+        asleep_s=entry.asleep_s,
     )
     message = Grant(
         request_id=entry.request.id,

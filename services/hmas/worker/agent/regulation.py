@@ -10,7 +10,7 @@ from hmas.contracts.worker import (
     TopologyUnknown,
     WorkerEffect,
 )
-from hmas.worker.agent import announcements, ends, engine_events
+from hmas.worker.agent import announcements, ends, engine_events, sleeping
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import EntryState
 from hmas.worker.agent.intake import engineless_too_long, no_engine_message
@@ -120,17 +120,18 @@ def on_cycle(state: WorkerState) -> list[WorkerEffect]:
         for entry in list(gateway.overdue(state.now_s)):
             effects += engine_events.stop(state, entry, "the gateway did not answer the grant")
     effects += engine_events.release_left(state)
+    effects += sleeping.ask_back(state)
     state.aim()
-    for engine in state.up:
+    for engine in state.awake:
         engine.books.presume(state.now_s)
         effects += _regulate(state, engine)
-    state.tag_wait.observe(state.now_s, waiting=bool(state.up) and state.queue.ready > 0)
+    state.tag_wait.observe(state.now_s, waiting=bool(state.awake) and state.queue.ready > 0)
     if len(state.queue) and engineless_too_long(state):
         for entry in [entry for entry in state.queue.entries() if entry.state is not EntryState.RUNNING]:
             effects.append(ends.refuse(state, entry, Outcome.NO_ENGINE, no_engine_message(state)))
     if state.queue.unwilling and not state.draining:
         effects += refuse_late(state)
-    state.meter.close(state.now_s, backlogged=bool(state.up) and state.queue.ready > 0)
+    state.meter.close(state.now_s, backlogged=bool(state.awake) and state.queue.ready > 0)
     if state.reports.due(state.now_s):
         effects.append(announcements.report(state))
     return effects

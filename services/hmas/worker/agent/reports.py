@@ -183,7 +183,7 @@ class TelemetryReports:
         )
 
     def engine_sample(self, now_s: float, engine: EngineState) -> EngineSample:
-        sample, room = engine.counts.sample, engine.step_room
+        sample, room = None if engine.life.asleep else engine.counts.sample, engine.step_room
         in_flight = len(engine.running)
         elapsed_s = 0.0 if self._reported_s is None else now_s - self._reported_s
         busy_s = engine.books.take_busy_s(now_s)
@@ -205,4 +205,5 @@ class TelemetryReports:
             b_saturated=engine.regulator.saturated,
             suspected=engine.life.suspected,
             time_used=room.used_s / room.room_s if room.room_s > 0.0 else 0.0,
+            asleep=engine.life.asleep,
         )

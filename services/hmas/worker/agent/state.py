@@ -22,6 +22,7 @@ from hmas.worker.agent.estimates.applications import Applications
 from hmas.worker.agent.estimates.length_bias import LengthBias
 from hmas.worker.agent.estimates.meter import ServiceMeter
 from hmas.worker.agent.estimates.prior import Prior
+from hmas.worker.agent.estimates.sleep_waits import SleepWaits
 from hmas.worker.agent.estimates.tag_wait import TagWait
 from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
@@ -41,13 +42,15 @@ class WorkerState:
         self.grants = 0  # number of the last grant
         self.fleet: dict[str, EngineState] = {}
         self.up: list[EngineState] = []
+        self.awake: list[EngineState] = []  # those of `up` that are not asleep
         self.layout: Layout = MIXED  # as it is enforced
         self.layout_before: Layout | None = None  # None: no change since that was last told
         self.untagged: dict[str, QueueEntry] = {}  # parked until their tags come or are overdue
-        self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that are up, by the lane that they serve
+        self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that serve, by their lane
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth, fenced=config.fenced)
+        self.sleep_waits = SleepWaits(self.gate)
         self.split_books = SplitBooks(config.split)
-        self.splits = False  # whether two of the engines that are up can answer a request together
+        self.splits = False  # whether two of the engines that are awake can answer a request together
         self.controls = ControlState(config.worker, config.pool)
         self.prior = Prior(config.prior)
         self.applications = Applications(config.applications)
@@ -74,7 +77,7 @@ class WorkerState:
         return self._arrivals
 
     def grantable(self, gateway: Gateway) -> bool:
-        return gateway.grantable(self.now_s, (engine.name for engine in self.up))
+        return gateway.grantable(self.now_s, (engine.name for engine in self.awake))
 
     def admit(self, entry: QueueEntry) -> None:
         """Lets a parked request wait in the order, if its gateway could carry out a grant now; but first it may have to
@@ -145,12 +148,19 @@ class WorkerState:
             backlog_s=self.backlog_s(),
             draining=self.draining or self.standby,
             step_s=min(
-                (engine.counts.step_now_s(self.now_s) for engine in self.up if not engine.life.suspected), default=0.0
+                (engine.counts.step_now_s(self.now_s) for engine in self.awake if not engine.life.suspected),
+                default=0.0,
             ),
         )
-        parts = shares(synced, ((engine.name, self.static_n_run(engine)) for engine in self.up))
+        slept = {engine.name: engine.life.asleep for engine in self.up}
+        parts = shares(
+            synced, ((engine.name, 0 if engine.life.asleep else self.static_n_run(engine)) for engine in self.up)
+        )
         grew = {engine.name: engine.generating(self.now_s) for engine in self.up}
-        updated = [tuple(replace(share, generating=grew[share.engine]) for share in part) for part in parts]
+        updated = [
+            tuple(replace(share, generating=grew[share.engine], asleep=slept[share.engine]) for share in part)
+            for part in parts
+        ]
         return [(gateway, replace(load, shares=part)) for gateway, part in zip(synced, updated, strict=True)]
 
     @property
@@ -159,29 +169,32 @@ class WorkerState:
         return self.config.discovers and not any(e.life.starts and not e.life.leaving for e in self.fleet.values())
 
     def see_engines(self) -> None:
-        """Notes which engines are up, and since when there is none that is not suspected."""
+        """Notes which engines are up and awake, and since when there is none that is not suspected. One that is asleep
+        is none that is missing."""
         self.up = [engine for engine in self.fleet.values() if engine.life.serves]
-        if any(not engine.life.suspected for engine in self.up):
+        self.awake = [engine for engine in self.up if not engine.life.asleep]
+        if any(engine.life.asleep or not engine.life.suspected for engine in self.up):
             self.engineless_since_s = None
         elif self.engineless_since_s is None:
             self.engineless_since_s = self.now_s
-        self.splits = self.config.split.rule != "never" and able(self.up)
-        self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.up]))
+        self.splits = self.config.split.rule != "never" and able(self.awake)
+        self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.awake or self.up]))
         self.arrange()
+        self.sleep_waits.see_engines(self.now_s, self.up, self.queue.entries())
 
     def arrange(self) -> None:
-        """Divides queue and engines into lanes by the layout in force. A class none of whose engines is up and
+        """Divides queue and engines into lanes by the layout in force. A class none of whose engines is awake and
         trusted is served by its neighbour's. What runs stays where it is."""
-        layout = self.controls.layout
-        places = {engine.name: engine_path(self.config.worker, engine.name) for engine in self.up}
+        layout, engines = self.controls.layout, self.awake or self.up
+        places = {engine.name: engine_path(self.config.worker, engine.name) for engine in engines}
         of_place = engine_classes(layout, places.values())
         classes = {name: of_place[each] for name, each in places.items()}
-        trusted = {classes[engine.name] for engine in self.up if not engine.life.suspected}
+        trusted = {classes[engine.name] for engine in engines if not engine.life.suspected}
         served_by = serving(len(layout.cuts_s) + 1, trusted or set(classes.values()))
         if self.queue.arrange(layout.cuts_s, served_by) or layout != self.layout:
             self.layout_before, self.layout = self.layout, layout
         self.lanes = {lane: [] for lane in self.queue.lanes}
-        for engine in self.up:
+        for engine in engines:
             self.lanes[served_by[classes[engine.name]]].append(engine)
 
     def static_n_run(self, engine: EngineState) -> int:
@@ -199,7 +212,7 @@ class WorkerState:
         self._cycled_s = self.now_s
 
     def cold_speed(self) -> float:
-        return self.config.cold_speed_share * sum(engine.cap for engine in self.up)
+        return self.config.cold_speed_share * sum(engine.cap for engine in self.awake)
 
     @property
     def running(self) -> int:

@@ -42,5 +42,5 @@ def _disconnect(state: GatewayState, worker: str, silent_since_s: float) -> list
     if not state.router.is_connected(worker):
         return []
     state.router.disconnect(worker, silent_since_s)
-    state.stalls.lose(worker)
+    state.stalls.lose(state.now_s, worker)
     return empty(state, worker)

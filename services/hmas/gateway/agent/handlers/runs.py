@@ -83,6 +83,7 @@ def on_run_ended(state: GatewayState, event: RunEnded) -> list[GatewayEffect]:
         busy=event.busy,
         unreached=event.unreached,
         at_prefill=event.at_prefill,
+        given_up=event.given_up,
     )
     if event.outcome is Outcome.FINISHED:
         state.stalls.finished(state.now_s, entry, output_tokens, event.cached_tokens)

@@ -57,6 +57,7 @@ class Appraisal:
 class KnownWorker:
     """What this gateway knows of a worker; the fields from `queued` to `draining` are from the last report.
 
+    `engines_up` are its working engines: those that are up and awake. `asleep`: it has none because they sleep.
     `slots`: the most sequences that its working engines run. `step`: the shortest step in s that `Load` told lately; 0
     if it last told 0. `holder`: its number in the index of prefixes. `pending` are the predicted prefill times in s of
     the requests with known prompts that this gateway sent there and that have no first token, and `pending_s` their
@@ -73,6 +74,7 @@ class KnownWorker:
     heartbeat: WorkerHeartbeat
     heard_s: float
     engines_up: int = 0
+    asleep: bool = False
     kinds: tuple[EngineKind, ...] = ()
     classes: frozenset[int] = frozenset()
     queued: int = 0

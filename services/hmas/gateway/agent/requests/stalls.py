@@ -12,7 +12,8 @@ counters stand still all the while. Where the engine serves others, or nobody ca
 `starved` times its bound. An answer that is not streamed shows nothing before its end; it is given `factor` times what
 an answer of `max_tokens` usually takes.
 
-Time during which this process did not run counts for nobody.
+Time during which this process did not run counts for nobody, and time during which an engine is asleep counts for no
+run there: that somebody has paused it says nothing about whether it is well.
 """
 
 from collections.abc import Iterator
@@ -58,11 +59,12 @@ class EnginePace:
 @dataclass(slots=True)
 class _Engine:
     """What was seen of one engine. `moved_s`: when a run of this gateway last got a token there. `still_since_s`: since
-    when its worker sees its counters stand still; None: it does not, or cannot tell."""
+    when its worker sees its counters stand still; None: it does not, or cannot tell. `asleep`: its worker says so."""
 
     pace: EnginePace = field(default_factory=EnginePace)
     moved_s: float = -inf
     still_since_s: float | None = None
+    asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +127,31 @@ class StallWatch:
 
     def report(self, now_s: float, worker: str, load: Load) -> None:
         """Takes what a worker says of its engines' own counters; it is silent about those that are down."""
-        still = {share.engine for share in load.shares if share.generating is False}
+        self._see_sleep(now_s, worker, {share.engine for share in load.shares if share.asleep})
+        still = {share.engine for share in load.shares if share.generating is False and not share.asleep}
         self._lose(worker, keep=still)
         for name in still:
             engine = self._engine((worker, name))
             if engine.still_since_s is None:
                 engine.still_since_s = now_s - self._slept_s
 
-    def lose(self, worker: str) -> None:
+    def lose(self, now_s: float, worker: str) -> None:
         """Records that nothing is heard of a worker any more."""
+        self._see_sleep(now_s, worker, set())
         self._lose(worker, keep=set())
+
+    def _see_sleep(self, now_s: float, worker: str, asleep: set[str]) -> None:
+        """Records which of a worker's engines are asleep. What runs on one that wakes has its whole bound anew."""
+        woken = {
+            ref for ref, each in self._engines.items() if ref[0] == worker and each.asleep and ref[1] not in asleep
+        }
+        for ref in woken:
+            self._engines[ref].asleep = False
+        for name in asleep:
+            self._engine((worker, name)).asleep = True
+        for entry in self._ledger.running() if woken else ():
+            if entry.ref in woken:
+                entry.moved_s = now_s - self._slept_s
 
     def _lose(self, worker: str, keep: set[str]) -> None:
         for (name, engine), seen in self._engines.items():
@@ -159,7 +176,7 @@ class StallWatch:
     def _stalls(self, awake_s: float) -> Iterator[Stall]:
         for entry in self._ledger.running():
             silent_s = awake_s - entry.moved_s
-            if silent_s > self._config.least_s:  # no bound is smaller
+            if silent_s > self._config.least_s and not self._engine(entry.ref).asleep:  # no bound is smaller
                 bound_s = self._bound_s(awake_s, entry)
                 if silent_s > bound_s:
                     yield Stall(entry, silent_s, bound_s)

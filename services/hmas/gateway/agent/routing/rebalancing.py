@@ -19,7 +19,8 @@ LOOKED_AT = 16  # waiting requests that are looked at, for each that may move
 
 class Rebalancer:
     """Chooses requests to move from the most loaded worker of each pool to the least loaded that serves them, at most
-    `moves` per check, as long as an imbalance lasts."""
+    `moves` per check, as long as an imbalance lasts. That all engines of a worker are asleep is reason enough at
+    once."""
 
     def __init__(self, config: GatewayConfig, router: Router, ledger: Ledger) -> None:
         self._config, self._max_attempts = config.rebalance, config.max_attempts
@@ -42,7 +43,7 @@ class Rebalancer:
                     continue
                 key = f"{pool} {' '.join(worker.name for worker in group)}"
                 seen[key] = self._imbalanced.get(key, 0) + 1
-                if seen[key] >= self._config.after:
+                if seen[key] >= self._config.after or most.asleep:
                     chosen += self._pick(now_s, most, group)
         self._imbalanced = seen
         return chosen

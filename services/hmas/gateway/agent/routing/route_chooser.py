@@ -246,8 +246,8 @@ class RouteChooser:
         if worker.heartbeat.pool in self._rings:
             del self._rings[worker.heartbeat.pool]
 
-    def restarted(self, worker: KnownWorker) -> None:
-        """Forgets what a worker holds: its only engine came up again."""
+    def emptied(self, worker: KnownWorker) -> None:
+        """Forgets what a worker holds: its only engine came up again, or has dropped its cache."""
         holder = self.index.holders[worker.holder]
         holder.cut(holder.epoch)
 

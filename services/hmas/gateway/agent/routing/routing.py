@@ -48,15 +48,16 @@ class Router:
         pool[heartbeat.worker] = worker
         if self._claims.hear(worker.heartbeat.engines, heartbeat):
             self._changed()
-        worker.heartbeat = heartbeat
+        before, worker.heartbeat = worker.heartbeat.engines, heartbeat
         worker.bound()
         up = worker.engines_up
-        worker.engines_up = sum(engine.up for engine in heartbeat.engines)
+        worker.engines_up = sum(engine.serves for engine in heartbeat.engines)
+        worker.asleep = not worker.engines_up and any(engine.up for engine in heartbeat.engines)
         worker.kinds = kinds_of([e.engine_kind for e in heartbeat.engines if e.up])
-        worker.slots = sum(engine.max_num_seqs for engine in heartbeat.engines if engine.up)
+        worker.slots = sum(engine.max_num_seqs for engine in heartbeat.engines if engine.serves)
         self.chooser.enter(worker)
-        if len(heartbeat.engines) == 1 and worker.engines_up > up:
-            self.chooser.restarted(worker)
+        if len(heartbeat.engines) == 1 and _is_emptied(before, heartbeat.engines[0], rose=worker.engines_up > up):
+            self.chooser.emptied(worker)
         worker.classes = _classes(heartbeat)
         worker.report(now_s, heartbeat, self._config.router.report_lag_s)
 
@@ -151,8 +152,8 @@ class Router:
 
     def silent(self, pool: str) -> list[tuple[KnownWorker, EngineInfo]]:
         """Returns the pool's working engines of workers whose streams are not open and that do not drain. An engine
-        whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is not among them.
-        The caller must not change the list."""
+        that is asleep, whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is
+        not among them. The caller must not change the list."""
         silent = self._silent.get(pool)
         if silent is None:
             workers = self._pools.get(pool, {}).values()
@@ -162,7 +163,7 @@ class Router:
                 for worker in workers
                 if worker.name not in self._grants and self._is_sound(worker)
                 for engine in worker.heartbeat.engines
-                if engine.up and engine.endpoint not in served and not self._claims.has_lost(worker.name, engine)
+                if engine.serves and engine.endpoint not in served and not self._claims.has_lost(worker.name, engine)
             ]
             if pool in self._pools:
                 self._silent[pool] = silent
@@ -175,7 +176,7 @@ class Router:
             for worker in self._pools.get(pool, {}).values()
             if worker.name in self._grants and worker.heartbeat.wire_version == WIRE_VERSION
             for engine in worker.heartbeat.engines
-            if engine.up and not self._claims.has_lost(worker.name, engine)
+            if engine.serves and not self._claims.has_lost(worker.name, engine)
         ]
         return connected + self.silent(pool)
 
@@ -268,5 +269,14 @@ def _classes(heartbeat: WorkerHeartbeat) -> frozenset[int]:
     layout = heartbeat.layout
     if not layout.cuts_s:
         return frozenset()
-    paths = (engine_path(heartbeat.worker, engine.engine) for engine in heartbeat.engines if engine.up)
+    paths = (engine_path(heartbeat.worker, engine.engine) for engine in heartbeat.engines if engine.serves)
     return frozenset(engine_classes(layout, paths).values())
+
+
+def _is_emptied(before: tuple[EngineInfo, ...], engine: EngineInfo, *, rose: bool) -> bool:
+    """Returns whether a worker's only engine has lost its prefix cache: it came up, as `rose` says, and did not merely
+    wake; or it fell asleep at a level that drops what it holds."""
+    slept = before[0].sleep_level if len(before) == 1 else None
+    if engine.sleep_level:
+        return engine.sleep_level != slept
+    return rose and slept is None

@@ -183,13 +183,18 @@ class EngineState:
         return self.life.suspected and self.counts.in_flight < self.cap and now_s >= self.life.held_until_s
 
     def generating(self, now_s: float) -> bool | None:
-        """Returns whether the counters of the engine, if it is up, have changed since that was last told; None if they
-        are unknown or were read too long ago."""
-        return self.counts.generating(now_s) if self.life.answers else None
+        """Returns whether the counters of the engine, if it is up and awake, have changed since that was last told. It
+        is None if they are unknown or were read too long ago."""
+        return self.counts.generating(now_s) if self.life.answers and not self.life.asleep else None
 
     def see(self, now_s: float, sample: EngineSampled, settled_s: float) -> int:
         """Takes a sample, which shows the engine at `now_s`; returns how many requests of the books it does not have
-        (`EngineCounts.compare`)."""
+        (`EngineCounts.compare`). Of an engine that is asleep no figure is believed."""
+        if sample.sleep_level is not None:
+            self.life.see(now_s, asleep=True)
+            return 0
+        if self.life.asleep:
+            self.counts.restart()  # what was counted before the sleep tells nothing
         self.step_room.base.add(now_s, sample.running, sample.step_s)
         self.window.see_step(now_s, sample.step_s)
         self.window.paced = sample.paced

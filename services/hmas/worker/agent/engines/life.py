@@ -13,18 +13,22 @@ class LifeState(StrEnum):
     UNSEEN = "unseen"  # it came up, and no sample shows yet what it runs: nothing is granted there
     UP = "up"
     SUSPECTED = "suspected"  # it is up, left a run without a token for too long, and has given none since
+    ASLEEP = "asleep"  # it is up, and by its own metrics somebody has put it to sleep: nothing is granted there
     LEAVING = "leaving"  # it is no longer this worker's: what runs there may end
 
 
 TRANSITIONS: dict[LifeState, frozenset[LifeState]] = {
     LifeState.UNKNOWN: frozenset({LifeState.UNSEEN, LifeState.LEAVING}),
     LifeState.DOWN: frozenset({LifeState.UNSEEN, LifeState.LEAVING}),
-    LifeState.UNSEEN: frozenset({LifeState.UP, LifeState.SUSPECTED, LifeState.DOWN, LifeState.LEAVING}),
-    LifeState.UP: frozenset({LifeState.SUSPECTED, LifeState.DOWN, LifeState.LEAVING}),
-    LifeState.SUSPECTED: frozenset({LifeState.UP, LifeState.DOWN, LifeState.LEAVING}),
+    LifeState.UNSEEN: frozenset(
+        {LifeState.UP, LifeState.SUSPECTED, LifeState.ASLEEP, LifeState.DOWN, LifeState.LEAVING}
+    ),
+    LifeState.UP: frozenset({LifeState.SUSPECTED, LifeState.ASLEEP, LifeState.DOWN, LifeState.LEAVING}),
+    LifeState.SUSPECTED: frozenset({LifeState.UP, LifeState.ASLEEP, LifeState.DOWN, LifeState.LEAVING}),
+    LifeState.ASLEEP: frozenset({LifeState.UP, LifeState.SUSPECTED, LifeState.DOWN, LifeState.LEAVING}),
     LifeState.LEAVING: frozenset(LifeState) - {LifeState.LEAVING},  # unknown: released; any other: it has returned
 }
-ANSWERING = frozenset({LifeState.UNSEEN, LifeState.UP, LifeState.SUSPECTED})
+ANSWERING = frozenset({LifeState.UNSEEN, LifeState.UP, LifeState.SUSPECTED, LifeState.ASLEEP})
 
 
 class EngineLife:
@@ -34,9 +38,12 @@ class EngineLife:
     An engine that leaves goes on coming up and going down: `apart` is its state apart from that, to which it returns,
     and equals `state` otherwise. `starts` counts how often it came up, so that a request lost on it may be tried on it
     after a restart. `suspected` outlives a restart: only a token ends it. Nothing is granted before `held_until_s`.
+    `slept_s` is when it was last found asleep.
     """
 
-    __slots__ = ("_config", "_pause_s", "apart", "held_until_s", "leave_by_s", "starts", "state", "suspected", "up_s")
+    __slots__ = (
+        "_config", "_pause_s", "apart", "held_until_s", "leave_by_s", "slept_s", "starts", "state", "suspected", "up_s",
+    )  # fmt: skip
 
     def __init__(self, config: EngineStateConfig) -> None:
         self._config = config
@@ -44,7 +51,7 @@ class EngineLife:
         self.starts = 0
         self.up_s = -inf  # when it came up
         self.leave_by_s = inf  # when it is released, if it leaves
-        self.held_until_s = -inf
+        self.held_until_s = self.slept_s = -inf
         self.suspected = False
         self._pause_s = 0.0  # how long it was last held because it is suspected
 
@@ -64,6 +71,11 @@ class EngineLife:
         return self.apart is LifeState.UP or self.apart is LifeState.SUSPECTED
 
     @property
+    def asleep(self) -> bool:
+        """Whether it is up and asleep, be it this worker's or leaving."""
+        return self.apart is LifeState.ASLEEP
+
+    @property
     def leaving(self) -> bool:
         return self.state is LifeState.LEAVING
 
@@ -75,9 +87,16 @@ class EngineLife:
     def go_down(self) -> None:
         self._enter(LifeState.DOWN)
 
-    def see(self, now_s: float) -> None:
-        """Takes note of a sample that shows the engine at `now_s`; one of before it came up says nothing."""
-        if self.apart is LifeState.UNSEEN and now_s >= self.up_s:
+    def see(self, now_s: float, *, asleep: bool = False) -> None:
+        """Takes note of a sample that shows the engine at `now_s`, awake or `asleep`; one of before it came up says
+        nothing."""
+        if now_s < self.up_s or self.apart not in ANSWERING:
+            return
+        if asleep:
+            if self.apart is not LifeState.ASLEEP:
+                self._enter(LifeState.ASLEEP)
+                self.slept_s = now_s
+        elif not self.seen:
             self._enter(LifeState.SUSPECTED if self.suspected else LifeState.UP)
 
     def suspect(self, now_s: float) -> None:

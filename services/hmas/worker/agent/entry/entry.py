@@ -51,6 +51,8 @@ class QueueEntry:
     `needed_tpot_s` is the time per output token that keeps its SLO; infinite where it generates nothing.
     `least_tokens` is the lower end of its predicted length: the 10 % quantile, if its logarithm is as far below the
     median's as that of the 90 % quantile is above it.
+    `asleep_since_s` is since when only engines that are asleep could take it, and `asleep_s` for how long it was so
+    before.
     `usual_tokens` is the length that its application's answers seldom exceed, as known at its arrival; None: unknown.
     `future_s` is the predicted service time of what its job needs after it, 0 without a job.
     `grant` is the number of its last grant. `stopped`: its gateway was asked to give it back. `withdrawn`: its gateway
@@ -64,7 +66,7 @@ class QueueEntry:
     """
 
     __slots__ = (
-        "admitted_by", "admitted_p90", "annotation", "attempt", "blocks", "bound_tokens", "busy_since_s", "charged",
+        "admitted_by", "admitted_p90", "annotation", "asleep_s", "asleep_since_s", "attempt", "blocks", "bound_tokens", "busy_since_s", "charged",
         "claimed", "computed_before", "computed_s", "context_tokens", "deadline_s", "engine", "enqueued_s",
         "expected_cached", "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s", "grants_before",
         "has_turn", "lane", "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens", "output_tokens",
@@ -107,6 +109,8 @@ class QueueEntry:
         self.blocks = 0  # KV blocks reserved on its engine
         self.context_tokens = 0.0  # that its engine's step is taken to read for it
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
+        self.asleep_since_s: float | None = None
+        self.asleep_s = 0.0
         self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
         self.urgency = 0.0
         self.rank: tuple[float, int] | None = None

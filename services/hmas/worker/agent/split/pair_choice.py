@@ -103,14 +103,14 @@ def choose_pair(
     state: WorkerState, gateway: Gateway, entry: QueueEntry, roomy: Sequence[EngineState], fenced: bool
 ) -> EnginePair | None:
     """Returns the pair to grant `entry` on, with the reservation written into `entry`, or None: there is none, or it
-    would make others late and the first token can wait. `roomy` are the engines that may answer; any that is up may
+    would make others late and the first token can wait. `roomy` are the engines that may answer; any that is awake may
     compute the prompt. `fenced` as in `choose`."""
     config = state.config.split
     answers = list(_answers(state, gateway, entry, roomy, fenced))
     prefills = list(_prefills(state, gateway, entry, fenced)) if answers else []
     if not prefills:
         return None
-    usable = (each for each in state.up if not each.life.suspected and each.start_id not in entry.tried)
+    usable = (each for each in state.awake if not each.life.suspected and each.start_id not in entry.tried)
     rule = rule_for(config, min(each.tokens for each in prefills), {engine.info.role for engine in usable})
     place, best = in_line(state.up), dict[tuple[bool, bool], _Candidate]()  # by whether it is allowed, and whole
     due_s = inf if entry.relegated or state.now_s > entry.ttft_deadline_s else entry.ttft_deadline_s - state.now_s
@@ -179,7 +179,7 @@ def _answers(
 
 def _prefills(state: WorkerState, gateway: Gateway, entry: QueueEntry, fenced: bool) -> Iterator[_Prefill]:
     chain, error, prompt_tokens = entry.request.prefix, state.config.split.error, entry.request.prompt_tokens
-    for engine in state.up:
+    for engine in state.awake:
         if engine.counts.in_flight >= engine.cap or not may_take(state, gateway, entry, engine):
             continue
         held = engine.prefix.held(chain) * engine.prefix.trust if chain.nodes else 0.0
