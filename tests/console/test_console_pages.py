@@ -104,6 +104,11 @@ def test_an_engine_tells_what_is_wrong_with_it() -> None:
     ):
         state.hear(1.0, telemetry("w1", sample))
         assert engine(state, 1.0) == ("bad", words)
+    asleep = telemetry("w1", replace(SAMPLE, asleep=True))
+    state.hear(1.0, asleep)
+    assert engine(state, 1.0) == ("warn", "asleep")
+    state.hear(1.0, replace(asleep, queued_asleep=4))
+    assert engine(state, 1.0) == ("warn", "asleep, 4 of the queued wait for such engines")
     state.hear(1.0, telemetry())
     state.hear(1.0, heartbeat(draining=True))
     assert engine(state, 1.0) == ("warn", "draining")

@@ -48,6 +48,9 @@ class Sink:
     def token(self, now_s: float) -> None:
         self._log.append(self._name)
 
+    def give_up(self) -> None:
+        self._log.append(f"{self._name} given up")
+
 
 def stepper() -> tuple[Stepper, Turns, list[str]]:
     turns, core = Turns(), EngineCore(builtin_profile("steady"))

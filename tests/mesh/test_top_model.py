@@ -58,10 +58,22 @@ def test_a_worker_is_shown_with_queue_topology_and_controls() -> None:
 
 def test_an_engine_that_is_suspected_is_not_shown_as_one_that_serves() -> None:
     model = MeshView()
-    for changes, state in (({}, "up"), ({"suspected": True}, "suspected"), ({"suspected": True, "up": False}, "down")):
+    for changes, state in (
+        ({}, "up"),
+        ({"suspected": True}, "suspected"),
+        ({"suspected": True, "asleep": True}, "asleep"),
+        ({"suspected": True, "up": False}, "down"),
+    ):
         model.hear(10.0, replace(TELEMETRY, engines=(replace(SAMPLE, **changes),)))  # type: ignore[arg-type]
         (line,) = [line for line in picture(model, 10.5).splitlines() if "e1" in line]
         assert line.split()[-1] == state
+
+
+def test_requests_that_wait_for_a_sleeping_engine_are_told_beside_the_queue() -> None:
+    model = MeshView()
+    model.hear(10.0, HEARTBEAT)
+    model.hear(10.0, replace(TELEMETRY, queued_count=7, queued_asleep=3))
+    assert "7 (3 asleep)" in picture(model, 10.5)
 
 
 def test_a_worker_without_an_engine_stands_by_and_does_not_drain() -> None:

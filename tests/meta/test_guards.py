@@ -9,6 +9,7 @@ from hmas.meta.agent.guards import BypassGuard, RollbackGuard
 from tests.builders.views import engine_view, v_short
 
 ENGINE = engine_view()
+ASLEEP = engine_view(asleep=True)
 FINE = v_short(engines=(ENGINE,))
 COLLAPSED = replace(FINE, violation_rate=0.99, kept_violation_rate=0.99)
 STALLED = replace(FINE, queued=20, served_tokens_per_s=0.0)
@@ -136,6 +137,10 @@ def emergency(**changes: Any) -> bool:
         ({"queued": 1, "served_tokens_per_s": 0.99}, True), ({"queued": 1, "served_tokens_per_s": 1.0}, False),
         ({"queued": 0, "served_tokens_per_s": 0.0}, False),
         ({"queued": 1, "served_tokens_per_s": 0.0, "engines": ()}, False),
+        ({"queued": 1, "served_tokens_per_s": 0.0, "engines": (ASLEEP,)}, False),
+        ({"queued": 1, "served_tokens_per_s": 0.0, "engines": (ASLEEP, *FINE.engines)}, True),
+        ({"queued": 3, "queued_asleep": 3, "served_tokens_per_s": 0.0}, False),
+        ({"queued": 3, "queued_asleep": 2, "served_tokens_per_s": 0.0}, True),
     ],
 )  # fmt: skip
 def test_an_emergency_begins_at_its_threshold(changes: dict[str, Any], found: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from hmas.contracts.cadences import LIVE
 from hmas.contracts.execution import Adopt, Withdraw
 from hmas.contracts.gateway import StartRun, ToWorker
 from hmas.contracts.outcome import Outcome
@@ -202,6 +203,26 @@ def test_an_engine_that_hangs_loses_what_it_had_and_is_used_again_once_it_gives_
     assert result.run.doubled == 0
 
 
+@pytest.mark.parametrize("setup", [MeshSetup(), PAIR])
+def test_an_engine_that_sleeps_loses_nothing_and_gets_nothing(setup: MeshSetup) -> None:
+    workload = random_workload(5, 14.0, 240.0)
+    result, seen = simulate(workload, fault(20.0, "sleep", "e0", 150.0), setup=setup)
+    assert set(outcomes(result)) == {Outcome.FINISHED}
+    starts = [at_s for at_s, e in seen.runs() if e.engine == "e0"]
+    assert [at_s for at_s in starts if 20.0 + LIVE.scrape_s + 0.1 < at_s < 150.0] == []
+    assert len([at_s for at_s in starts if at_s > 150.0 + LIVE.scrape_s + 0.1]) > 50
+    assert result.run.doubled == 0
+    began = [s for s in result.settlements if s.ttft_s is not None and s.offered_s + s.ttft_s < 20.0]
+    interrupted = [s for s in began if s.last_token_s is not None and s.offered_s + s.last_token_s > 150.0]
+    assert 0 < len(interrupted) <= N_RUN, "those that had a token went on when it woke"
+
+
+def test_where_all_engines_sleep_requests_wait_and_are_served() -> None:
+    result, seen = simulate(random_workload(5, 4.0, 120.0), fault(20.0, "sleep", "e*", 60.0))
+    assert set(outcomes(result)) == {Outcome.FINISHED}
+    assert [at_s for at_s, _ in seen.runs() if 20.6 < at_s < 60.0] == []
+
+
 def test_a_parted_engine_serves_the_other_gateway() -> None:
     result, seen = simulate(LOADED, fault(10.0, "part", "g0-e0", 30.0), setup=MeshSetup(gateways=2))
     ways = {(agent, e.engine) for at_s, agent, e in seen.effects if isinstance(e, StartRun) and 11.5 < at_s < 30.0}
@@ -224,7 +245,7 @@ def random_faults(rng: Random, duration_s: float) -> tuple[Fault, ...]:
                 target = rng.choice([*gateways, *workers, "w*"])
             case FaultKind.FREEZE:
                 target = rng.choice([*gateways, *workers, *engines])
-            case FaultKind.HANG | FaultKind.SLOW:
+            case FaultKind.HANG | FaultKind.SLEEP | FaultKind.SLOW:
                 target = rng.choice(engines)
             case FaultKind.PART:
                 target = f"{rng.choice(gateways)}-{rng.choice([*workers, *engines])}"

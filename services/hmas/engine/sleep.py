@@ -33,7 +33,7 @@ class SleepDesk:
 
     async def serve(self, method: str, path: str, query: bytes) -> tuple[int, bytes]:
         """Returns status and body of the answer."""
-        given = parse_qs(query.decode("latin-1"))
+        given = parse_qs(query.decode("latin-1"), keep_blank_values=True)
         if (method, path) == IS_SLEEPING:
             return 200, orjson.dumps({"is_sleeping": self._stepper.paused})
         if (method, path) == WAKE_UP:

@@ -44,6 +44,7 @@ from hmas.gateway.reception import Reception
 from hmas.gateway.records import GatewayRecords
 from hmas.gateway.settings import GatewaySettings
 from hmas.gateway.shell import GatewayShell
+from hmas.gateway.sleepers import SleepingEngines
 from hmas.gateway.streams import WorkerStreams
 from hmas.gateway.tenants.file import TenantFileError
 from hmas.gateway.tenants.store import TenantStore
@@ -81,6 +82,7 @@ class GatewayService:
         self._tenants = TenantStore(settings.tenants_file)
         self._directory = ModelDirectory(settings.agent_config(gateway).max_pools)
         self._decisions = DecisionLog(time.time)
+        self._sleepers = SleepingEngines()
         self._bus = Bus(settings, gateway)
         self._tracing = open_tracing("gateway", gateway, settings)
         self._usage = UsageBook()
@@ -137,6 +139,7 @@ class GatewayService:
     def _on_heartbeat(self, heartbeat: WorkerHeartbeat) -> None:
         self._shell.on_heartbeat(heartbeat)
         self._decisions.on_heartbeat(heartbeat)
+        self._sleepers.on_heartbeat(heartbeat)
 
     def _http_config(self, rest: FastAPI) -> uvicorn.Config:
         settings = self._settings
@@ -198,9 +201,12 @@ class GatewayService:
             reply = observe_pb2.WhyReply(found=bool(stages), timeline_json=orjson.dumps(stages).decode())
             return reply.SerializeToString() if stages else None
         told = self._records.journal.timeline(query.request_id, self._decisions.group_of)
-        if told is None:
+        exchange = self._records.journal.find(query.request_id)
+        if told is None or exchange is None:
             return None
         timeline = orjson.loads(told)
+        if awaited := self._sleepers.awaited_by(exchange):
+            timeline["waits_for"] = awaited
         timeline["in_force_now"] = self._decisions.in_force(timeline["pool"])
         return observe_pb2.WhyReply(found=True, timeline_json=orjson.dumps(timeline).decode()).SerializeToString()
 

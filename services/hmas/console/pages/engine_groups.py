@@ -58,7 +58,7 @@ class EngineGroup:
 
 
 def seen_engines(state: ConsoleState, now_s: float) -> Iterator[SeenEngine]:
-    """Yields all engines. One whose worker drains or is lost does not serve."""
+    """Yields all engines. One that is asleep, or whose worker drains or is lost, does not serve."""
     for worker, row in state.top.workers.items():
         if (beat := row.heartbeat) is None:
             continue
@@ -67,7 +67,7 @@ def seen_engines(state: ConsoleState, now_s: float) -> Iterator[SeenEngine]:
         for each in beat.engines:
             path = engine_path(worker, each.engine)
             number = engine_classes(layout, [path])[path]
-            serves = each.up and not beat.draining and not row.lost(now_s)
+            serves = each.serves and not beat.draining and not row.lost(now_s)
             words = bounds_ms(layout.cuts_s, number)
             yield SeenEngine(beat.pool, each.engine_kind, serves, (number, words), samples.get(each.engine))
 

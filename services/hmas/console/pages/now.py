@@ -100,6 +100,9 @@ def _health(row: WorkerRow, sample: EngineSample | None, silent_s: float, restar
         return "warn", "no report yet"
     if not sample.up:
         return "bad", "engine down"
+    if sample.asleep:
+        waiting = telemetry.queued_asleep if telemetry is not None else 0
+        return "warn", f"asleep, {waiting} of the queued wait for such engines" if waiting else "asleep"
     if sample.suspected:
         return "bad", "engine gives no token"
     if heartbeat is not None and heartbeat.draining:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.job import JobRow
-from hmas.contracts.telemetry import EngineSample
+from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.contracts.views import ShareView, VLong, VShort
 from hmas.laws.layout import bounds_ms, described, engine_classes, engine_path
 from hmas.operator.jobs import duration, share_of, templates
@@ -79,7 +79,7 @@ def _workers(model: MeshView, now_s: float) -> Table:
     for name in sorted(model.workers):
         row = model.workers[name]
         telemetry = row.telemetry
-        queue = str(telemetry.queued_count) if telemetry else "-"
+        queue = _queued(telemetry) if telemetry else "-"
         title = f"{name}, {telemetry.topology}" if telemetry else name
         running = str(sum(e.running for e in telemetry.engines)) if telemetry else "-"
         table.add_row(*safe_cells((title, queue, running, "", "", "", "", "", "", "", _worker_state(row, now_s))))
@@ -127,9 +127,16 @@ def _engine_cells(engine: EngineSample) -> list[str | Text]:
     ]
 
 
+def _queued(telemetry: WorkerTelemetry) -> str:
+    asleep = telemetry.queued_asleep
+    return f"{telemetry.queued_count} ({asleep} asleep)" if asleep else str(telemetry.queued_count)
+
+
 def _engine_state(engine: EngineSample) -> Text:
     if not engine.up:
         return Text("down", style="red")
+    if engine.asleep:
+        return Text("asleep", style="yellow")
     return Text("suspected", style="yellow") if engine.suspected else Text("up", style="green")
 
 
