@@ -45,6 +45,14 @@ class Asleep:
         """As a worker reads it of the metrics."""
         return scrape.sleep_level(scrape.read_page((await self.client.get("/metrics")).content))
 
+    async def waiting_request(self) -> "asyncio.Task[httpx.Response]":
+        """A request that has come, and waits inside the engine."""
+        before = self.app.core.stats().num_requests_waiting
+        late = asyncio.create_task(self.client.post(COMPLETIONS, json={"prompt": [1], "max_tokens": 2}))
+        while self.app.core.stats().num_requests_waiting == before:
+            await asyncio.sleep(0)
+        return late
+
     @asynccontextmanager
     async def stream(self, tokens: int = LONG, begun: int = 3) -> AsyncIterator[AsyncIterator[Any]]:
         """A stream of which so many tokens have come; the rest of its chunks."""
@@ -133,9 +141,10 @@ async def test_keep_interrupts_a_stream_and_it_goes_on_to_its_end(engine: Asleep
         await engine.post(f"/sleep?level={level}&mode=keep")
         before = engine.app.core.stats()
         assert before.num_preemptions == (level > 0)
-        await asyncio.sleep(0.05)  # some 25 steps
-        assert engine.app.core.stats() == before
+        late = await engine.waiting_request()
+        assert engine.app.core.stats().generation_tokens == before.generation_tokens
         await engine.post("/wake_up")
+        assert (await late).status_code == 200
         rest = [chunk async for chunk in chunks]
     assert reason(rest[-1]) == "length"
     assert sum(bool(chunk["choices"][0]["text"]) for chunk in rest) == LONG - 3
@@ -159,9 +168,7 @@ async def test_wait_answers_once_what_runs_has_ended_and_lets_nothing_begin(engi
 
 async def test_a_request_that_comes_meanwhile_waits_until_it_wakes(engine: Asleep) -> None:
     await engine.post("/sleep?level=0")
-    late = asyncio.create_task(engine.client.post(COMPLETIONS, json={"prompt": [1], "max_tokens": 2}))
-    while not engine.app.core.stats().num_requests_waiting:
-        await asyncio.sleep(0)
+    late = await engine.waiting_request()
     await engine.post("/wake_up")
     assert (await late).status_code == 200
 

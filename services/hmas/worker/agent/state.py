@@ -17,12 +17,12 @@ from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engines.admission import AdmissionGate
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.engines.service_view import ServiceView
+from hmas.worker.agent.engines.sleep_waits import SleepWaits
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.estimates.applications import Applications
 from hmas.worker.agent.estimates.length_bias import LengthBias
 from hmas.worker.agent.estimates.meter import ServiceMeter
 from hmas.worker.agent.estimates.prior import Prior
-from hmas.worker.agent.estimates.sleep_waits import SleepWaits
 from hmas.worker.agent.estimates.tag_wait import TagWait
 from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
