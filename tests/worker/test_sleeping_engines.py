@@ -81,6 +81,16 @@ def test_requests_wait_for_it_for_as_long_as_it_sleeps() -> None:
     assert [grant.timeline.asleep_s for grant in granted(effects)] == [598.0, 99.0]
 
 
+def test_requests_wait_for_a_sleeping_engine_that_was_suspected_before() -> None:
+    agent = worker("e1")
+    agent.submit(0.0, request("r0"))
+    agent.first_token(0.5, "r0")
+    agent.fail(40.0, "r0", "no token for 30 s", stalled=True, retryable=False)
+    put_to_sleep(agent, 41.0)
+    effects = agent.submit(42.0, request("r1")) + agent.step(42.0 + 2.0 * PATIENCE_S, CycleTicked())
+    assert (dispatched(effects), refused(effects)) == ([], [])
+
+
 def test_one_that_goes_down_in_its_sleep_is_down() -> None:
     agent = worker("e1")
     put_to_sleep(agent, 1.0)
@@ -108,6 +118,15 @@ def test_what_only_it_could_take_does_not_hold_up_the_others() -> None:
     effects = wake(agent, 7.0)
     assert dispatched(effects) == [("long", "e1")]
     assert granted(effects)[0].timeline.asleep_s == 5.0
+
+
+def test_what_waits_behind_others_after_the_wake_does_not_wait_for_a_sleeper_any_more() -> None:
+    agent = Scripted(CONFIG, engine("e1", max_num_seqs=1))
+    put_to_sleep(agent, 1.0)
+    agent.submit(2.0, request("r1"), request("r2"))
+    assert dispatched(wake(agent, 7.0)) == [("r1", "e1")]
+    (second,) = granted(agent.finish(20.0, "r1"))
+    assert second.timeline.asleep_s == 5.0
 
 
 def test_only_those_count_as_waiting_for_it_that_no_other_could_take() -> None:
@@ -225,8 +244,8 @@ def test_samples_of_its_sleep_count_nothing() -> None:
     for now_s in (2.0, 3.0):
         agent.step(now_s, sampled("e1", 7, sleep_level=0))
     assert agent.state.fleet["e1"].counts.foreign == 3
-    wake(agent, 4.0)
-    assert agent.state.fleet["e1"].counts.foreign == 0
+    wake(agent, 4.0, running=5)
+    assert agent.state.fleet["e1"].counts.foreign == 5, "the first sample counts at once, as after a start"
 
 
 def test_news_of_an_engine_that_sleeps_do_not_wake_it() -> None:

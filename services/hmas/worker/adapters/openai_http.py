@@ -156,10 +156,8 @@ class OpenAiHttpAdapter:
             self._suspected.set()
         elif end.outcome is Outcome.FINISHED:
             self._breaker.succeeded()
-        elif (
-            end.given_up
-        ):  # perhaps somebody has put it to sleep, as the next sample tells: it is taken at once, but once
-            self._gave_up = True
+        elif end.given_up:
+            self._gave_up = True  # perhaps somebody has put it to sleep, as the next sample tells, which comes at once
             if time.monotonic() - self._hurried_s > self._config.scrape_period_s:
                 self._hurried_s = time.monotonic()
                 self._sample_due.set()
