@@ -66,13 +66,13 @@ class QueueEntry:
     """
 
     __slots__ = (
-        "admitted_by", "admitted_p90", "annotation", "asleep_s", "asleep_since_s", "attempt", "blocks", "bound_tokens", "busy_since_s", "charged",
-        "claimed", "computed_before", "computed_s", "context_tokens", "deadline_s", "engine", "enqueued_s",
-        "expected_cached", "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s", "grants_before",
-        "has_turn", "lane", "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens", "output_tokens",
-        "overtaken", "pending_s", "predicted_p90", "predicted_tokens", "prefill_on", "prefill_s", "promised",
-        "queue_length", "rank", "relegated", "request", "seq", "service", "slack_s", "slo", "state", "stopped",
-        "successor", "switches_before", "topology", "total_s", "tpot_s", "tried", "ttft_deadline_s",
+        "admitted_by", "admitted_p90", "annotation", "asleep_s", "asleep_since_s", "attempt", "blocks", "bound_tokens",
+        "busy_since_s", "charged", "claimed", "computed_before", "computed_s", "context_tokens", "deadline_s", "engine",
+        "enqueued_s", "expected_cached", "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s",
+        "grants_before", "has_turn", "lane", "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens",
+        "output_tokens", "overtaken", "pending_s", "predicted_p90", "predicted_tokens", "prefill_on", "prefill_s",
+        "promised", "queue_length", "rank", "relegated", "request", "seq", "service", "slack_s", "slo", "state",
+        "stopped", "successor", "switches_before", "topology", "total_s", "tpot_s", "tried", "ttft_deadline_s",
         "upper_output_tokens", "urgency", "usual_tokens", "withdrawn", "work_tokens",
     )  # fmt: skip
 
