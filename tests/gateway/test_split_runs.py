@@ -11,7 +11,7 @@ import pytest
 from hmas.contracts.execution import Ended, FirstToken, Prefilled, Proceed
 from hmas.contracts.outcome import Outcome
 from tests.gateway.gateway_harness import CHAT, PATH, PLAIN, Gateway, answer, asking, client, gateway, silence
-from tests.gateway.test_picker import stream
+from tests.gateway.test_picker import MODES, Stream, headers_of, stream
 from tests.worker.adapters.scripted_engine import Peer
 
 PARAMS = {"do_remote_prefill": True, "remote_host": "10.0.0.1", "remote_port": 5601, "remote_request_id": "cmpl-1"}
@@ -102,16 +102,85 @@ async def test_a_client_that_leaves_ends_the_first_leg() -> None:
         assert [each.outcome for each in g.workers.of(Ended)] == [Outcome.CANCELLED]
 
 
-async def test_a_proxy_sends_one_leg_and_the_worker_hears_that_no_other_computes_the_prompt() -> None:
-    async with gateway() as g, stream(g) as s:
+# --- a proxy carries the answer ---
+
+
+async def asked_by_proxy(g: Gateway, s: Stream, mode: int = MODES.BUFFERED) -> Prefilled:
+    """A proxy asks; the worker splits the request, and lets it go on once its prompt is computed. Returns what the
+    worker hears of that."""
+    g.workers.changes = {"prefill": "e1"}
+    s.request(mode)
+    s.body()
+    await g.until(lambda: bool(g.workers.of(Prefilled)))
+    [told] = g.workers.of(Prefilled)
+    assert len(s.said) == (mode == MODES.BUFFERED)  # it holds the request meanwhile
+    g.workers.say("w1", Proceed(told.request_id, told.grant, "e1", due_in_s=1.25))
+    await s.says(2)
+    return told
+
+
+@pytest.mark.parametrize("mode", [MODES.BUFFERED, MODES.FULL_DUPLEX_STREAMED])
+async def test_a_proxy_gets_the_second_leg_of_what_the_gateway_began(mode: int) -> None:
+    async with gateway(behave=legs()) as g, stream(g) as s:
+        assert (await asked_by_proxy(g, s, mode)).cached_tokens == 3
+        [first] = [orjson.loads(peer.body) for peer in g.engine.requests]
+        assert (first["max_tokens"], first["stream"]) == (1, False)
+        if mode == MODES.BUFFERED:
+            told = s.said[1].request_body.response
+            sent = told.body_mutation.body
+        else:
+            told = s.said[0].request_headers.response
+            sent = s.said[1].request_body.response.body_mutation.streamed_response.body
+        second = orjson.loads(sent)
+        named = headers_of(told.header_mutation)
+        assert named["x-gateway-destination-endpoint"] == g.engine.url.removeprefix("http://")
+        assert int(named["content-length"]) == len(sent)
+        assert (second["kv_transfer_params"], second["stream"]) == (PARAMS | {"hmas_due_ms": 1250}, True)
+        assert "max_tokens" not in second
+        s.answer()
+        await g.until(lambda: any(each.HasField("response_headers") for each in s.said))
+        await s.end()
+        assert [(each.outcome, each.cached_tokens) for each in g.workers.of(Ended)] == [(Outcome.FINISHED, 3)]
+
+
+@pytest.mark.parametrize(
+    ("status", "reached", "at_prefill"), [(500, True, True), (503, False, False), (400, True, False)]
+)
+async def test_whose_fault_it_is_if_a_proxy_gets_no_answer(status: int, reached: bool, at_prefill: bool) -> None:
+    async with gateway(behave=legs()) as g, stream(g) as s:
+        await asked_by_proxy(g, s)
+        s.answer(status, reached=reached)
+        await g.until(lambda: bool(g.workers.of(Ended)))
+        [ended] = g.workers.of(Ended)
+        assert (ended.status, ended.at_prefill, ended.retryable) == (status, at_prefill, False)
+        await s.says(3)
+        assert s.said[2].HasField("response_headers") is (status == 400)  # which Envoy relays
+
+
+@pytest.mark.parametrize(("status", "shown", "retryable"), [(400, 400, False), (500, 502, True)])
+async def test_a_first_leg_that_fails_is_told_in_place_of_an_answer(status: int, shown: int, retryable: bool) -> None:
+    """Envoy has sent nothing yet, so that it has no answer of an engine to relay."""
+
+    async def refuses(peer: Peer) -> None:
+        await peer.reply(b'{"error": {"message": "the prompt is too long", "code": 400}}', status)
+
+    async with gateway(behave=legs(first=refuses)) as g, stream(g) as s:
         g.workers.changes = {"prefill": "e1"}
         s.request()
         s.body()
-        await s.says(2)
-        [told] = g.workers.of(Prefilled)
-        g.workers.say("w1", Proceed(told.request_id, told.grant, "e1"))
-        s.answer()
-        await s.says(3)
+        code, error, _ = await s.refusal()
+        assert code == shown
+        assert "the prompt is too long" in error["message"]
+        assert [(each.at_prefill, each.retryable) for each in g.workers.of(Ended)] == [(True, retryable)]
+
+
+async def test_a_client_that_leaves_a_proxy_ends_the_first_leg() -> None:
+    async with gateway(behave=legs(first=silence)) as g, stream(g) as s:
+        g.workers.changes = {"prefill": "e1"}
+        s.request()
+        s.body()
+        peer = await g.asked()
         await s.end()
-        assert [each.outcome for each in g.workers.of(Ended)] == [Outcome.FINISHED]
-        assert g.engine.requests == []
+        await g.until(peer.reader.at_eof)
+        assert [each.outcome for each in g.workers.of(Ended)] == [Outcome.CANCELLED]
+        assert (g.shell.live, len(s.said)) == (0, 1)

@@ -20,7 +20,7 @@ from hmas.contracts.gateway import (
 from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
-from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
+from hmas.gateway.engines.engines import EngineClient, EngineDirectory, EngineRefused
 from hmas.gateway.engines.proxied import ProxiedRun
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
@@ -60,7 +60,7 @@ class EngineRelay:
     def start(self, exchange: Exchange, effect: StartRun) -> None:
         """Sends the request of an exchange to an engine."""
         request_id, grant = effect.request_id, effect.grant
-        prefill = grant.prefill if grant is not None and exchange.proxy is None else ""  # a proxy sends one leg
+        prefill = grant.prefill if grant is not None else ""
         exchange.runs.append(
             RunTrace(worker=effect.worker, engine=effect.engine, grant=grant, started_s=self._clock(),
                      kind=self._engines.kind(effect.worker, effect.engine), observed=effect.observed, prefill=prefill)
@@ -81,17 +81,22 @@ class EngineRelay:
             return
         exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
-        if isinstance(run, ProxiedRun) and exchange.proxy is not None:
-            exchange.call = None
-            if grant is not None and grant.prefill:  # the one leg computes the prompt, too
-                self._post(PromptComputed(request_id, effect.run))
-            self._post(RunHandedOver(request_id, effect.run))
-            exchange.proxy.carry_out(run, client, body, exchange.traceparent)
-        elif leg is not None:
+        if leg is not None:  # which a proxy never carries
             body = first_leg_body(call.form.path, body)
             run.http = client.send(call.form.path, body, request_id, exchange.traceparent, leg)
         else:
-            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, run)
+            self._answer(run, exchange, call, client, body)
+
+    def _answer(
+        self, run: GatewayRun, exchange: Exchange, call: Call, client: EngineClient, body: tuple[bytes, bytes]
+    ) -> None:
+        """Sends the body whose answer is the client's, or has the proxy do so."""
+        if isinstance(run, ProxiedRun) and exchange.proxy is not None:
+            exchange.call = None
+            self._post(RunHandedOver(run.request_id, run.number))
+            exchange.proxy.carry_out(run, client, body, exchange.traceparent)
+        else:
+            run.http = client.send(call.form.path, body, run.request_id, exchange.traceparent, run)
 
     def _computed(self, run: GatewayRun) -> None:
         handed, (_, exchange) = self._legs[run].handed, self._runs[run.request_id]
@@ -118,8 +123,7 @@ class EngineRelay:
         model = self._directory.engine_name(call.model, exchange.pool)
         body = run_body(model, call.rest, trace.grant, call.xargs, call.seed)
         run.tell_cached(handed.told)
-        second = second_leg_body(body, handed, effect.due_in_s)
-        run.http = client.send(call.form.path, second, effect.request_id, exchange.traceparent, run)
+        self._answer(run, exchange, call, client, second_leg_body(body, handed, effect.due_in_s))
 
     def _new_run(self, exchange: Exchange, call: Call, number: int) -> GatewayRun:
         request_id, form, most = exchange.request.id, call.form, exchange.request.max_tokens
@@ -194,6 +198,12 @@ class EngineRelay:
                 busy=end.busy,
                 unreached=end.unreached,
                 given_up=end.given_up,
-                at_prefill=leg is not None and (leg.handed is None or (end.status >= 500 and not run.tokens)),
+                at_prefill=leg is not None and (leg.handed is None or _unread(run, end)),
             )
         )
+
+
+def _unread(run: GatewayRun, end: ReplyEnd) -> bool:
+    """Returns whether the engine that was to answer may have failed to read the prompt's KV. A proxy answers 503 if it
+    cannot reach that engine."""
+    return end.status >= 500 and not run.tokens and not end.unreached

@@ -1,5 +1,5 @@
 """A run that a proxy carries out: it sends the request to the engine and relays the answer, of which the gateway learns
-the status and the end alone."""
+the status and the end alone. Of a split run it carries out the second leg."""
 
 from typing import Protocol
 

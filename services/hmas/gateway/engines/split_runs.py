@@ -1,5 +1,6 @@
 """The two legs of a split run: the prompt is computed by one engine, whose answer says where its KV is, and the other
-engine gets that with the same body, as vLLM's NIXL connector has it where the reader pulls."""
+engine gets that with the same body, as vLLM's NIXL connector has it where the reader pulls. A proxy may carry the
+second leg, never the first one."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -225,8 +225,10 @@ class PickedRequest:
         self._write()
 
     def end(self, error: ApiError | None) -> None:
-        if self._over or error is None or error.reason == Outcome.ENGINE_REFUSED:
-            return  # Envoy relays what an engine refuses
+        if self._over or error is None:
+            return
+        if self._run is not None and error.reason == Outcome.ENGINE_REFUSED:
+            return  # Envoy has sent the request, and relays what the engine refuses
         self._refuse(error)  # which breaks off an answer that has begun
         self._write()
 

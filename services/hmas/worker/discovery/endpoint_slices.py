@@ -11,7 +11,7 @@ _ROLES: dict[str, EngineRole] = {"prefill": "prefill", "decode": "decode", "pref
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ReadyEndpoint:
     """An endpoint that is ready. `fault` says why the labels of its slices give it no role, "" if nothing is wrong."""
 
     url: str
@@ -45,7 +45,7 @@ class EndpointSlices:
             self._slices.pop(item["metadata"]["name"], None)
         return True
 
-    def endpoints(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[ReadyEndpoint, ...]:
         """Returns each endpoint that is ready, in the order of their URLs. One that terminates is not ready."""
         labels: dict[str, set[str]] = {}
         for each in self._slices.values():
@@ -71,10 +71,10 @@ def _port(ports: list[dict[str, Any]]) -> int | None:
     return numbers.get("http", next(iter(numbers.values()), None))
 
 
-def _endpoint(url: str, labels: set[str]) -> Endpoint:
+def _endpoint(url: str, labels: set[str]) -> ReadyEndpoint:
     if unknown := sorted(labels - _ROLES.keys()):
-        return Endpoint(url, fault=f"{ROLE_LABEL}={unknown[0]} is none of {', '.join(_ROLES)}")
+        return ReadyEndpoint(url, fault=f"{ROLE_LABEL}={unknown[0]} is none of {', '.join(_ROLES)}")
     roles = {_ROLES[label] for label in labels}
     if len(roles) > 1:
-        return Endpoint(url, fault=f"its Services say {' and '.join(sorted(labels))} of it: leave one of them out")
-    return Endpoint(url, *roles)
+        return ReadyEndpoint(url, fault=f"its Services say {' and '.join(sorted(labels))} of it: leave one of them out")
+    return ReadyEndpoint(url, *roles)

@@ -18,7 +18,7 @@ import structlog
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.runtime.logs import LogRateLimit
 from hmas.worker.discovery.dns import Found
-from hmas.worker.discovery.endpoint_slices import Endpoint, EndpointSlices
+from hmas.worker.discovery.endpoint_slices import EndpointSlices, ReadyEndpoint
 from hmas.worker.discovery.source import KubernetesSource
 from hmas.worker.settings import EngineSettings
 
@@ -113,7 +113,7 @@ class KubernetesEngines:
         self._host = url.netloc
 
     async def run(self, found: Found) -> None:
-        told: tuple[Endpoint, ...] | None = None
+        told: tuple[ReadyEndpoint, ...] | None = None
 
         def tell() -> None:
             nonlocal told
