@@ -160,7 +160,8 @@ class Grant:
     """Run a request on `engine`. The worker's shell adds `priority` and `plugin`.
 
     With `prefill`, which names another engine, the request is split: that one computes the prompt and keeps its KV, and
-    `engine` reads it and answers, once the worker says `Proceed`."""
+    `engine` reads it and answers, once the worker says `Proceed`. With `bootstrap_port` as well, both get the request
+    at once, and `engine` asks there for the KV."""
 
     request_id: str
     attempt: int
@@ -174,6 +175,7 @@ class Grant:
     priority: int | None = None  # in the engine's own convention, to be written into the body
     plugin: bool = False  # the engine reads urgency and pace from the body
     prefill: str = field(default="", repr=False)
+    bootstrap_port: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

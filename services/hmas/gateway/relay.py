@@ -6,6 +6,7 @@ first one. Every `LIVE.progress_s` the counts of all runs become one event.
 
 from collections.abc import Callable
 
+from hmas.contracts.execution import Grant
 from hmas.contracts.gateway import (
     FirstTokenRelayed,
     GatewayEvent,
@@ -21,10 +22,11 @@ from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
 from hmas.gateway.engines.engines import EngineDirectory, EngineRefused
+from hmas.gateway.engines.paired_runs import PromptLeg, paired_body
 from hmas.gateway.engines.proxied import ProxiedRun
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
-from hmas.gateway.engines.split_runs import FirstLeg, first_leg_body, second_leg_body
+from hmas.gateway.engines.split_runs import FirstLeg, Handed, first_leg_body, second_leg_body
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.openai.body import Call
 from hmas.gateway.token_scale import TokenScale
@@ -46,7 +48,7 @@ class EngineRelay:
         self._max_buffered_bytes, self._clock = max_buffered_bytes, clock
         self._scale = TokenScale()
         self._runs: dict[str, tuple[GatewayRun, Exchange]] = {}  # by request
-        self._legs: dict[GatewayRun, FirstLeg] = {}  # of the runs that are split
+        self._legs: dict[GatewayRun, FirstLeg | PromptLeg] = {}  # of the runs that are split
         self._post: Callable[[GatewayEvent], None]
 
     def connect(self, post: Callable[[GatewayEvent], None]) -> None:
@@ -70,31 +72,54 @@ class EngineRelay:
         assert call is not None, "a request runs again only before its first token"
         run = self._new_run(exchange, call, effect.run)
         self._runs[request_id] = run, exchange
-        split = bool(grant and grant.prefill) and not isinstance(run, ProxiedRun)
-        leg = FirstLeg(run, lambda: self._computed(run)) if split else None
-        if leg is not None:
-            self._legs[run] = leg
-        try:
-            client = self._engines.find(effect.worker, grant.prefill if grant and split else effect.engine)
-        except EngineRefused as refused:
-            run.fail(str(refused), unreached=True)
-            return
         exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
+        try:
+            if grant is None or not grant.prefill:
+                self._send_whole(run, exchange, effect, body)
+            elif grant.bootstrap_port:
+                self._send_pair(run, exchange, effect, grant, body)
+            elif isinstance(run, ProxiedRun):  # a proxy sends one leg, which then computes the prompt
+                self._post(PromptComputed(request_id, effect.run))
+                self._send_whole(run, exchange, effect, body)
+            else:
+                leg = self._legs[run] = FirstLeg(run, lambda: self._computed(run, leg.handed))
+                client = self._engines.find(effect.worker, grant.prefill)
+                first = first_leg_body(call.form.path, body)
+                run.http = client.send(call.form.path, first, request_id, exchange.traceparent, leg)
+        except EngineRefused as refused:
+            run.fail(str(refused), unreached=True)
+
+    def _send_whole(self, run: GatewayRun, exchange: Exchange, effect: StartRun, body: tuple[bytes, bytes]) -> None:
+        """Sends a request to the engine that answers it, or lets a proxy do so. Raises EngineRefused."""
+        client = self._engines.find(effect.worker, effect.engine)
         if isinstance(run, ProxiedRun) and exchange.proxy is not None:
             exchange.call = None
-            if grant is not None and grant.prefill:  # a proxy sends one leg, which then computes the prompt
-                self._post(PromptComputed(request_id, effect.run))
-            self._post(RunHandedOver(request_id, effect.run))
+            self._post(RunHandedOver(run.request_id, run.number))
             exchange.proxy.carry_out(run, client, body, exchange.traceparent)
-        elif leg is not None:
-            body = first_leg_body(call.form.path, body)
-            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, leg)
         else:
-            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, run)
+            run.http = client.send(exchange.path, body, run.request_id, exchange.traceparent, run)
 
-    def _computed(self, run: GatewayRun) -> None:
-        handed = self._legs[run].handed
+    def _send_pair(
+        self, run: GatewayRun, exchange: Exchange, effect: StartRun, grant: Grant, body: tuple[bytes, bytes]
+    ) -> None:
+        """Sends a request to both of its engines at once. Raises EngineRefused."""
+        call, name, number = exchange.call, run.request_id, run.number
+        assert call is not None, "a request runs again only before its first token"
+        leg = self._legs[run] = PromptLeg(
+            run, lambda cached: self._post(PromptComputed(name, number, cached)), self._max_buffered_bytes,
+            form=call.form, stream=call.stream,
+        )  # fmt: skip
+        try:
+            prefill = self._engines.find(effect.worker, grant.prefill)
+        except EngineRefused as refused:
+            leg.fail(str(refused), unreached=True)
+            return
+        body = paired_body(body, prefill.target, grant.bootstrap_port)
+        leg.reader.http = prefill.send(exchange.path, body, name, exchange.traceparent, leg.reader)
+        self._send_whole(run, exchange, effect, body)
+
+    def _computed(self, run: GatewayRun, handed: Handed | None) -> None:
         self._post(PromptComputed(run.request_id, run.number, handed.cached_tokens if handed else None))
 
     def go_on(self, effect: GoOn) -> None:
@@ -103,7 +128,8 @@ class EngineRelay:
         if present is None or present[0].number != effect.run or present[0] not in self._legs:
             return
         run, exchange = present
-        call, handed, trace = exchange.call, self._legs[run].handed, exchange.runs[-1]
+        leg = self._legs[run]
+        call, handed, trace = exchange.call, leg.handed if isinstance(leg, FirstLeg) else None, exchange.runs[-1]
         if call is None or handed is None:
             raise RuntimeError(
                 f"request {run.request_id} goes on before its first leg is over, or after its first token"
@@ -136,7 +162,9 @@ class EngineRelay:
         if present is None or present[0].number != effect.run:
             return
         run, exchange = self._runs.pop(effect.request_id)
-        self._legs.pop(run, None)
+        leg = self._legs.pop(run, None)
+        if leg is not None:
+            leg.stop()
         run.stop()
         outcome = Outcome.ENGINE_ERROR if effect.stalled else Outcome.CANCELLED
         self._run_over(exchange, run, outcome, effect.stalled)
@@ -170,8 +198,11 @@ class EngineRelay:
 
     def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
         _, exchange = self._runs.pop(run.request_id)
-        leg = self._legs.pop(run, None)
-        cached = end.usage.cached_tokens if leg is None or leg.handed is None else leg.handed.cached_tokens
+        leg, cached = self._legs.pop(run, None), end.usage.cached_tokens
+        if isinstance(leg, FirstLeg) and leg.handed is not None:
+            cached = leg.handed.cached_tokens
+        if leg is not None:
+            leg.stop()
         exchange.end_of_run = end
         now_s = self._run_over(exchange, run, end.outcome)
         if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
@@ -192,6 +223,6 @@ class EngineRelay:
                 retryable=end.retryable,
                 busy=end.busy,
                 unreached=end.unreached,
-                at_prefill=leg is not None and (leg.handed is None or (end.status >= 500 and not run.tokens)),
+                at_prefill=leg is not None and leg.blames(run, end),
             )
         )

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from hmas.gateway.engines.answer_checks import usage_of
-from hmas.gateway.engines.replies import refusal
+from hmas.gateway.engines.replies import ReplyEnd, refusal
 from hmas.gateway.engines.runs import MAX_ERROR_BYTES, GatewayRun
 
 # What makes any body one of a first leg, whatever the client asked for.
@@ -34,7 +34,7 @@ MAX_BYTES = 2**20  # of a first leg's answer
 def first_leg_body(path: str, body: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Returns the body of a first leg: its fields come last, where they hold against the client's."""
     names = (*_OF_FORM.get(path, ()), "kv_transfer_params")
-    return _extended(body, {name: FIRST_LEG[name] for name in names})
+    return extended(body, {name: FIRST_LEG[name] for name in names})
 
 
 @dataclass(slots=True)
@@ -80,6 +80,19 @@ class FirstLeg:
     def on_failure(self, reason: str) -> None:
         self._run.on_failure(reason)
 
+    def stop(self) -> None:
+        """Does nothing: the run has the one connection that is open."""
+
+    def blames(self, run: GatewayRun, end: ReplyEnd) -> bool:
+        """Returns whether the engine that computes the prompt is at fault if `run` ends so."""
+        return self.handed is None or lost_its_prompt(run, end)
+
+
+def lost_its_prompt(run: GatewayRun, end: ReplyEnd) -> bool:
+    """Returns whether an answer ended so because its engine could not read the prompt that another one computed, as far
+    as its status tells."""
+    return end.status >= 500 and not end.busy and not run.tokens
+
 
 def _handed(body: bytes) -> Handed | None:
     try:
@@ -100,10 +113,10 @@ def second_leg_body(body: tuple[bytes, bytes], handed: Handed, due_in_s: float |
     """Returns the body of a second leg: the same with the first one's parameters, and with the time in which its first
     token is due, which vLLM passes on to its connector."""
     due = {} if due_in_s is None else {"hmas_due_ms": round(1000.0 * due_in_s)}
-    return _extended(body, {"kv_transfer_params": handed.params | due})
+    return extended(body, {"kv_transfer_params": handed.params | due})
 
 
-def _extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
+def extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
     """Returns a body, whose second part ends a JSON object, with more fields at its end."""
     start, rest = body
     return start, rest.rstrip()[:-1] + b"," + orjson.dumps(fields)[1:]

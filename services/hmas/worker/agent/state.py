@@ -27,7 +27,8 @@ from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 from hmas.worker.agent.reports import TelemetryReports
-from hmas.worker.agent.split.split_books import SplitBooks, able
+from hmas.worker.agent.split.rules import partnered, splits
+from hmas.worker.agent.split.split_books import SplitBooks
 
 
 class WorkerState:
@@ -160,12 +161,12 @@ class WorkerState:
 
     def see_engines(self) -> None:
         """Notes which engines are up, and since when there is none that is not suspected."""
-        self.up = [engine for engine in self.fleet.values() if engine.life.serves]
+        self.up = partnered([engine for engine in self.fleet.values() if engine.life.serves])
         if any(not engine.life.suspected for engine in self.up):
             self.engineless_since_s = None
         elif self.engineless_since_s is None:
             self.engineless_since_s = self.now_s
-        self.splits = self.config.split.rule != "never" and able(self.up)
+        self.splits = splits(self.config.split, self.up)
         self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.up]))
         self.arrange()
 

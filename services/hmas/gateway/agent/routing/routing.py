@@ -151,8 +151,8 @@ class Router:
 
     def silent(self, pool: str) -> list[tuple[KnownWorker, EngineInfo]]:
         """Returns the pool's working engines of workers whose streams are not open and that do not drain. An engine
-        whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is not among them.
-        The caller must not change the list."""
+        whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is not among them,
+        nor is one that needs a partner. The caller must not change the list."""
         silent = self._silent.get(pool)
         if silent is None:
             workers = self._pools.get(pool, {}).values()
@@ -162,20 +162,22 @@ class Router:
                 for worker in workers
                 if worker.name not in self._grants and self._is_sound(worker)
                 for engine in worker.heartbeat.engines
-                if engine.up and engine.endpoint not in served and not self._claims.has_lost(worker.name, engine)
+                if _serves_alone(engine)
+                and engine.endpoint not in served
+                and not self._claims.has_lost(worker.name, engine)
             ]
             if pool in self._pools:
                 self._silent[pool] = silent
         return silent
 
     def working(self, pool: str) -> list[tuple[KnownWorker, EngineInfo]]:
-        """Returns the pool's working engines, whether or not their workers' streams are open."""
+        """Returns the pool's working engines that need no partner, whether or not their workers' streams are open."""
         connected = [
             (worker, engine)
             for worker in self._pools.get(pool, {}).values()
             if worker.name in self._grants and worker.heartbeat.wire_version == WIRE_VERSION
             for engine in worker.heartbeat.engines
-            if engine.up and not self._claims.has_lost(worker.name, engine)
+            if _serves_alone(engine) and not self._claims.has_lost(worker.name, engine)
         ]
         return connected + self.silent(pool)
 
@@ -270,3 +272,8 @@ def _classes(heartbeat: WorkerHeartbeat) -> frozenset[int]:
         return frozenset()
     paths = (engine_path(heartbeat.worker, engine.engine) for engine in heartbeat.engines if engine.up)
     return frozenset(engine_classes(layout, paths).values())
+
+
+def _serves_alone(engine: EngineInfo) -> bool:
+    """Returns whether an engine works and a gateway can send requests to it by itself."""
+    return engine.up and not engine.needs_partner

@@ -75,7 +75,7 @@ def choose_pair(
     if not prefills:
         return None
     usable = (each for each in state.up if not each.life.suspected and each.start_id not in entry.tried)
-    rule = rule_for(config, min(each.tokens for each in prefills), {engine.info.role for engine in usable})
+    rule = rule_for(config, min(each.tokens for each in prefills), usable)
     place, best, best_cost = in_line(state.up), (answers[0], prefills[0]), (inf, 0, inf)
     due_s = inf if entry.relegated or state.now_s > entry.ttft_deadline_s else entry.ttft_deadline_s - state.now_s
     for answer in answers:
