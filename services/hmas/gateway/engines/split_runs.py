@@ -19,8 +19,11 @@ FIRST_LEG = {
     "min_tokens": 0,
     "stream": False,
     "stream_options": None,
-    "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
-}
+    "kv_transfer_params": {  # as llm-d's proxy and the production stack's router have it
+        "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
+        "remote_host": None, "remote_port": None,
+    },
+}  # fmt: skip
 # Not every form knows each of these, and some refuse what they do not know.
 _OF_FORM = {
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens", "min_tokens", "stream", "stream_options"),
