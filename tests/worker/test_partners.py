@@ -9,7 +9,7 @@ import pytest
 from hmas.contracts.execution import Adopt, Prefilled, Refusal
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import SGLANG, EngineInfo
-from hmas.contracts.worker import CycleTicked, EngineWentDown, ToGateway, WorkerEffect
+from hmas.contracts.worker import CycleTicked, EnginesUnpaired, EngineWentDown, ToGateway, WorkerEffect
 from hmas.worker.agent.config import SplitConfig
 from hmas.worker.agent.split.rules import hands_over
 from tests.worker.builders import Scripted, engine, granted, request, sampled
@@ -168,3 +168,25 @@ def test_never_splits_what_can_be_served_whole() -> None:
 
 def test_the_default_is_never() -> None:
     assert SplitConfig().rule == "never"
+
+
+def unpaired(effects: list[WorkerEffect]) -> list[EnginesUnpaired]:
+    return [effect for effect in effects if isinstance(effect, EnginesUnpaired)]
+
+
+def test_engines_that_are_no_pair_although_both_hand_over_are_named() -> None:
+    agent = Scripted(config(), _nixl(P, "prefill"), engine("whole"))
+    assert unpaired(agent.up(1.0, _nixl("d1", "decode"))) == []
+    found = unpaired(agent.up(1.0, _nixl("d2", "decode", "0.31.0")))
+    assert found == [EnginesUnpaired("d2", "nixl-pull 0.31.0", ((P, "nixl-pull 0.32.0"),))]
+    found = unpaired(agent.up(1.0, _nixl("p2", "prefill", kv="nixl-push")))
+    assert found == [
+        EnginesUnpaired("p2", "nixl-push 0.32.0", (("d1", "nixl-pull 0.32.0"), ("d2", "nixl-pull 0.31.0")))
+    ]
+    assert unpaired(agent.up(1.0, engine("plain"))) == []
+
+
+def test_one_that_is_down_is_not_named() -> None:
+    agent = Scripted(config(), _nixl(P, "prefill"))
+    agent.step(1.0, EngineWentDown(P, "gone"))
+    assert unpaired(agent.up(1.0, _nixl(D, "decode", "0.31.0"))) == []

@@ -44,7 +44,8 @@ class EngineInfo:
     paths: tuple[str, ...] = ()  # those of `API_PATHS` that it serves, none while this is not known
     adapters: tuple[str, ...] = ()  # the LoRA adapters that it lists, each a model of its own
     epoch: int = 0  # that of the lease by which the worker has the engine; 0 for one that it was configured with
-    # How it hands KV over to others of the same word, empty if it does not: nixl-pull, sglang
+    # How it hands KV over to others of the same word, empty if it does not: nixl-pull, nixl-push,
+    # sglang
     kv: str = field(default="", repr=False)
     role: str = field(default="", repr=False)  # what its operator means it for: prefill, decode, or both if empty
     # It has left a run without a token for too long, and given none since; `EngineSuspected` logs when this changes.

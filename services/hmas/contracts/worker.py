@@ -209,6 +209,16 @@ class EngineSuspected:
 
 
 @dataclass(frozen=True, slots=True)
+class EnginesUnpaired:
+    """Record in the log that an engine which came up is never paired with `others`, although they hand KV over as well:
+    not in the `way` that it does."""
+
+    engine: str
+    way: str
+    others: tuple[tuple[str, str], ...]  # each with its own way
+
+
+@dataclass(frozen=True, slots=True)
 class ControlExpired:
     """Record that a control value has expired, so that the safe default is in force."""
 
@@ -225,5 +235,6 @@ WorkerEffect = (
     | TopologyUnknown
     | LayoutSwitched
     | EngineSuspected
+    | EnginesUnpaired
     | ControlExpired
 )

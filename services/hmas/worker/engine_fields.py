@@ -44,7 +44,9 @@ def _kv_address(text: str) -> str:
 
 Url = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_url)]  # or an empty text
 Kind = Literal["auto", "vllm", "sglang", "openai", "emulated"]  # auto: the engine is asked
-KvTransfer = Literal["", "nixl-pull", "sglang"]  # how it hands the KV of prompts to others; empty: it does not
+KvTransfer = Literal[
+    "", "nixl-pull", "nixl-push", "sglang"
+]  # how it hands the KV of prompts to others; empty: it does not
 EngineRole = Literal["", "prefill", "decode"]
 Line = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_line)]
 KvAddress = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_kv_address)]

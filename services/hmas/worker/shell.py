@@ -18,6 +18,7 @@ from hmas.contracts.worker import (
     CycleTicked,
     DrainStarted,
     EngineSuspected,
+    EnginesUnpaired,
     FromGateway,
     GatewayConnected,
     GatewayLost,
@@ -197,6 +198,10 @@ class WorkerShell:
                 log.warning("engine_suspected", engine=engine, reason=reason)
             case EngineSuspected(engine):
                 log.info("engine_trusted", engine=engine)
+            case EnginesUnpaired(engine, way, others):
+                named = ", ".join(f"{name} ({theirs})" for name, theirs in others)
+                log.warning("engines_unpaired", engine=engine, hands_over=way, others=named,
+                            hint="they need the same `kv_transfer` and the same version")  # fmt: skip
             case ControlExpired():
                 self._metrics.expired(effect)
                 log.warning("control_expired", control=effect.control)

@@ -11,6 +11,7 @@ from hmas.contracts.worker import (
     EngineLeft,
     EngineSampled,
     EngineSuspected,
+    EnginesUnpaired,
     EngineWentDown,
     EngineWentUp,
     FromGateway,
@@ -75,6 +76,7 @@ class SimWorker(SimProcess):
             LayoutSwitched: lambda e: self.layouts.append(TopologySpan(mesh.heap.now_s, described(e.after))),
             SteerEngine: self._steer,
             EngineSuspected: _ignore,  # lines of the live shell's log
+            EnginesUnpaired: _ignore,
             ReleaseEngine: self._release,
             ControlExpired: _ignore,
         }

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hmas.contracts.registry import EngineInfo
+from hmas.contracts.worker import EnginesUnpaired
 from hmas.worker.agent.config import SplitConfig
 from hmas.worker.agent.engines.engine_state import EngineState
 
+MAX_NAMED = 8  # of the engines that another one is not paired with
 PREFILL, DECODE = "prefill", "decode"
 _IN_LINE = {PREFILL: 0, DECODE: 2}
 
@@ -45,6 +47,24 @@ def hands_over(prefill: EngineInfo, answer: EngineInfo) -> bool:
     if not prefill.needs_partner:
         return True
     return prefill.role == PREFILL and answer.role == DECODE and prefill.bootstrap_port > 0
+
+
+def unpaired(new: EngineState, engines: Iterable[EngineState]) -> list[EnginesUnpaired]:
+    """Returns what is to be logged of an engine that came up: the others that hand KV over in another way, although by
+    their roles they could be its partners."""
+    if not new.info.kv:
+        return []
+    apart = [
+        each
+        for each in engines
+        if each.info.kv and _kind(each) != _kind(new) and not (new.info.role and each.info.role == new.info.role)
+    ]
+    named = tuple((each.name, _way(each)) for each in apart[:MAX_NAMED])
+    return [EnginesUnpaired(new.name, _way(new), named)] if named else []
+
+
+def _way(engine: EngineState) -> str:
+    return " ".join(_kind(engine)).strip()
 
 
 def partnered(engines: list[EngineState]) -> list[EngineState]:
