@@ -11,6 +11,7 @@ import pytest
 
 from hmas.contracts.execution import Ended, FirstToken, Prefilled
 from hmas.contracts.outcome import Outcome
+from hmas.gateway.engines.paired_runs import PromptLeg
 from tests.gateway.gateway_harness import (
     CHAT,
     DONE,
@@ -137,17 +138,16 @@ async def test_a_prompts_engine_that_cannot_be_reached_is_named() -> None:
 
 
 async def test_once_a_token_was_relayed_what_becomes_of_the_prompts_engine_changes_nothing() -> None:
-    begun, failed = asyncio.Event(), asyncio.Event()
+    begun, noticed = asyncio.Event(), asyncio.Event()
 
     async def fails_late(peer: Peer) -> None:
         await begun.wait()
-        failed.set()
         raise ConnectionError
 
     async def goes_on(peer: Peer) -> None:
         await peer.begin_chunks()
         await peer.chunk(event(0))
-        await failed.wait()
+        await noticed.wait()
         for each in (event(1), last(2), usage(3), DONE):
             await peer.chunk(each)
         await peer.end_chunks()
@@ -155,7 +155,11 @@ async def test_once_a_token_was_relayed_what_becomes_of_the_prompts_engine_chang
     async with pair(prompts=fails_late, answers=goes_on) as (g, _), client(g) as c:
         asked = asyncio.ensure_future(c.post(PATH, json={**CHAT, "stream": True}))
         await g.until(lambda: bool(g.workers.of(FirstToken)))
+        [leg] = g.shell.relay._legs.values()
+        assert isinstance(leg, PromptLeg)
         begun.set()
+        await g.until(lambda: leg.reader.http is None)
+        noticed.set()
         reply = await asked
         assert (reply.status_code, DONE in reply.content) == (200, True)
         await g.until(lambda: bool(g.workers.of(Ended)))
