@@ -61,6 +61,8 @@ def test_one_that_is_left_alone_serves_nothing(lone: EngineInfo) -> None:
     assert agent.state.up == []
     effects = [effect for now_s in (5.0, 11.0) for effect in agent.step(now_s, CycleTicked())]
     assert refusals(effects) == [Outcome.NO_ENGINE]
+    [refusal] = [e.message for e in effects if isinstance(e, ToGateway) and isinstance(e.message, Refusal)]
+    assert f"{lone.engine} is up and has no other engine" in refusal.message
 
 
 def test_one_whose_partner_comes_back_serves_again() -> None:
