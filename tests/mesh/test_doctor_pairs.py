@@ -144,7 +144,7 @@ async def test_sglangs_two_halves_are_asked_at_once(changes: dict[str, str], ver
         await both.wait()
         await peer.reply(b"{}", extra="Connection: close\r\n")
 
-    completions = {"v1/completions": {}}
+    completions: dict[str, Any] = {"v1/completions": {}}
     async with (
         scripted(server_info=PROMPTS, **completions) as first,
         scripted(server_info=ANSWERS | changes, **completions) as second,
