@@ -20,7 +20,8 @@ from hmas.gateway.engines.target import EngineTarget
 from hmas.gateway.openai.forms import FORMS
 from hmas.runtime.http1 import PoolConfig
 from hmas.worker.adapters.base import EngineEvent
-from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
+from hmas.worker.adapters.engine_facts import EngineFacts
+from hmas.worker.adapters.monitor import MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig, Priority
 from hmas.worker.granted import GrantedRuns
 from tests.engines.engine_server import MODEL, EngineServer

@@ -17,6 +17,10 @@ LEASE_S = 30  # a busy machine is slow to read
 STOCK: dict[str, Any] = {
     "kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_connector_extra_config": {"kv_lease_duration": LEASE_S},
 }  # fmt: skip
+PUSH: dict[str, Any] = STOCK | {
+    "kv_connector": "NixlPushConnector",
+    "kv_connector_extra_config": {"kv_lease_duration": LEASE_S, "push_registration_timeout": LEASE_S},
+}  # fmt: skip
 # 1 MiB chunks, two of them on their way.
 BY_DEADLINE: dict[str, Any] = STOCK | {
     "kv_connector": "HmasNixlConnector", "kv_connector_module_path": "hmas.plugins.vllm_kv.connector",

@@ -15,7 +15,7 @@ from tests.conftest import eventually
 from tests.engines.conftest import started
 from tests.engines.engine_server import MODEL
 from tests.engines.environment import EngineEnvironment, Unavailable
-from tests.engines.handing_over import LEASE_S, HandingOver
+from tests.engines.handing_over import LEASE_S, PUSH, STOCK, HandingOver
 from tests.engines.test_clients_on_vllm import FLAGS
 from tests.engines.through_the_mesh import PATIENCE_S
 
@@ -25,15 +25,27 @@ ANSWER, AT_ONCE = 24, 8
 VOCABULARY, LONGEST = 900, 1_800
 
 
+CONNECTORS: dict[str, dict[str, Any]] = {"nixl-pull": STOCK, "nixl-push": PUSH}
+pulled = pytest.mark.parametrize("connector", ["nixl-pull"], indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", params=CONNECTORS)
+def connector(request: pytest.FixtureRequest) -> str:
+    """How the engines hand KV over: the one that answers reads it, or the one that computed it sends it."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture(scope="module")
 def pair(
-    environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory
+    connector: str, environment: EngineEnvironment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[HandingOver, HandingOver]]:
     """The engine of the prompts and that of the answers."""
     try:
         flags = (*FLAGS, "--enable-prompt-tokens-details")
         folders = (tmp_path_factory.mktemp(name) for name in ("prompts", "answers"))
-        first, second = (HandingOver(environment, folder, *flags) for folder in folders)
+        made = (HandingOver(environment, folder, *flags, connector=CONNECTORS[connector]) for folder in folders)
+        first, second = made
     except Unavailable as reason:
         pytest.skip(f"NIXL cannot be had here: {reason}")
     with started(first, second):
@@ -42,11 +54,14 @@ def pair(
 
 @pytest.fixture(scope="module")
 def mesh(
-    pair: tuple[HandingOver, HandingOver], tmp_path_factory: pytest.TempPathFactory, start_mesh: Callable[..., Any]
+    connector: str,
+    pair: tuple[HandingOver, HandingOver],
+    tmp_path_factory: pytest.TempPathFactory,
+    start_mesh: Callable[..., Any],
 ) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("mesh")
     named = [
-        {"url": engine.url, "kv_transfer": "nixl-pull", "role": role}
+        {"url": engine.url, "kv_transfer": connector, "role": role}
         for engine, role in zip(pair, ("prefill", "decode"), strict=True)
     ]
     (folder / "engines.json").write_text(json.dumps(named))
@@ -131,6 +146,7 @@ async def test_two_engines_give_the_tokens_of_one_and_the_second_computes_no_pro
 CASES = [case for case in GENERATING if case is not a_coding_agents_session_of_messages]
 
 
+@pulled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 async def test_a_clients_case_is_answered_by_two(case: Case, mesh: Any) -> None:
     async with Clients(mesh.url, MODEL) as clients:
@@ -179,6 +195,7 @@ def _values(value: Any, but: str = "") -> Iterator[Any]:
         yield round(value, 3) if isinstance(value, float) else value
 
 
+@pulled
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", OF_FORM)
 def test_every_form_says_what_one_engine_says(
@@ -195,6 +212,7 @@ def test_every_form_says_what_one_engine_says(
     assert split == whole
 
 
+@pulled
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_was_cached_is_told_as_the_engine_of_the_prompt_has_it(
     stream: bool, pair: tuple[HandingOver, HandingOver], mesh: Any

@@ -17,9 +17,10 @@ from hmas.contracts.gateway import (
     StreamChanged,
     ToWorker,
 )
+from hmas.contracts.registry import HeartbeatReceived
 from hmas.gateway.agent import GatewayConfig
 from hmas.gateway.agent.config import LegConfig
-from tests.gateway.gateway_script import Mesh, fails, grant, load, request
+from tests.gateway.gateway_script import Mesh, fails, grant, heartbeat, load, request
 
 LEGS = LegConfig()
 
@@ -27,13 +28,15 @@ LEGS = LegConfig()
 class Split(Mesh):
     """A gateway with a request that worker w1 has granted on e1, with p computing its prompt."""
 
-    def __init__(self, config: GatewayConfig | None = None) -> None:
+    def __init__(self, config: GatewayConfig | None = None, *, at_once: bool = False) -> None:
         super().__init__("w1", config=config)
+        self.port = 8998 if at_once else 0
         self.run = self.begin("r1", 1)
 
     def begin(self, request_id: str, number: int, **request: Any) -> int:
         self.receive(request_id, **request)
-        start, _ = self.play(FromWorker("w1", replace(grant(request_id, number), prefill="p")))
+        given = replace(grant(request_id, number), prefill="p", bootstrap_port=self.port)
+        start, _ = self.play(FromWorker("w1", given))
         assert isinstance(start, StartRun)
         return start.run
 
@@ -201,3 +204,69 @@ def test_a_worker_that_comes_back_hears_how_far_it_has_got(prefilled: bool) -> N
     effects = mesh.play(StreamChanged("w1", True))
     [adopt] = [e.message for e in effects if isinstance(e, ToWorker) and isinstance(e.message, Adopt)]
     assert (adopt.engine, adopt.prefill, adopt.prefilled) == ("e1", "p", prefilled)
+
+
+# --- both engines get the request at once
+
+
+def test_what_both_have_goes_on_nowhere() -> None:
+    mesh = Split(at_once=True)
+    assert mesh.computed() == [ToWorker("w1", Prefilled("r1", 1, 5))]
+    assert mesh.computed() == []
+    assert mesh.word("e2") == mesh.tick(LEGS.word_s + 0.1) == []
+    assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == [ToWorker("w1", FirstToken("r1", 1))]
+
+
+def test_without_its_worker_what_both_have_goes_on_by_itself() -> None:
+    mesh = Split(at_once=True)
+    mesh.play(StreamChanged("w1", False))
+    assert mesh.computed() == []
+    assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == []
+
+
+def test_a_first_token_may_come_before_the_other_answer_ends() -> None:
+    mesh = Split(at_once=True)
+    assert mesh.play(FirstTokenRelayed("r1", mesh.run)) == [ToWorker("w1", FirstToken("r1", 1))]
+    assert mesh.computed() == []
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_pair_that_gives_no_token_is_given_up(computed: bool) -> None:
+    """Others took a tenth of a second for the prompt and the token."""
+    mesh = Split(at_once=True)
+    mesh.computed()
+    mesh.now_s += 0.1
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    second = mesh.begin("r2", 2)
+    if computed:
+        mesh.play(PromptComputed("r2", second))
+    assert mesh.tick(LEGS.least_s - 0.1) == []
+    stop, told = mesh.tick(0.2)
+    assert isinstance(stop, StopRun)
+    assert ("hand the prompt over" in stop.stalled) is computed
+    assert [(each.at_prefill, each.retryable) for each in ended([told])] == [(True, True)]
+
+
+def test_a_token_without_the_other_answers_end_says_how_long_prompts_take() -> None:
+    """It says nothing of how long reading takes, which is not known then."""
+    mesh = Split(at_once=True)
+    mesh.now_s += 0.1
+    mesh.play(FirstTokenRelayed("r1", mesh.run))
+    second = mesh.begin("r2", 2)
+    mesh.play(PromptComputed("r2", second))
+    assert mesh.tick(LEGS.least_s + 0.1) == []
+    mesh.begin("r3", 3)
+    assert len([e for e in mesh.tick(LEGS.least_s + 0.1) if isinstance(e, StopRun)]) == 1
+
+
+def test_a_gateway_alone_gives_nothing_to_engines_that_need_a_partner() -> None:
+    """Either would refuse what it gets, as if it were the client's fault."""
+    beat = heartbeat("w1")
+    [whole] = beat.engines
+    halves = [replace(whole, engine=role, kv="sglang", role=role, endpoint=role) for role in ("prefill", "decode")]
+    for engines, starts in ((halves, 0), ([*halves, whole], 1)):
+        mesh = Mesh("w1")
+        mesh.play(HeartbeatReceived(replace(beat, engines=tuple(engines))))
+        mesh.receive("r1")
+        effects = [*mesh.play(StreamChanged("w1", False, 2.0)), *mesh.tick(2.0)]
+        assert len([e for e in effects if isinstance(e, StartRun)]) == starts

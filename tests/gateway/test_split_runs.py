@@ -20,6 +20,10 @@ FIRST = {
     "usage": {"prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 3}},
     "kv_transfer_params": PARAMS,
 }
+OF_A_FIRST_LEG = {
+    "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
+    "remote_host": None, "remote_port": None,
+}  # fmt: skip
 Behave = Callable[[Peer], Awaitable[None]]
 
 
@@ -66,7 +70,7 @@ async def test_the_bodies_of_both_legs(streamed: bool) -> None:
         assert {name: first[name] for name in ("max_tokens", "max_completion_tokens", "min_tokens", "stream")} == {
             "max_tokens": 1, "max_completion_tokens": 1, "min_tokens": 0, "stream": False,
         }  # fmt: skip
-        assert first["kv_transfer_params"] == {"do_remote_decode": True, "do_remote_prefill": False}
+        assert first["kv_transfer_params"] == OF_A_FIRST_LEG
         assert (second["kv_transfer_params"], second["max_tokens"]) == (PARAMS | {"hmas_due_ms": 1250}, 9)
         assert (first["messages"], second["messages"]) == (CHAT["messages"], CHAT["messages"])
         assert (reply.content == PLAIN) is not streamed
@@ -184,3 +188,51 @@ async def test_a_client_that_leaves_a_proxy_ends_the_first_leg() -> None:
         await g.until(peer.reader.at_eof)
         assert [each.outcome for each in g.workers.of(Ended)] == [Outcome.CANCELLED]
         assert (g.shell.live, len(s.said)) == (0, 1)
+
+
+# What vLLM 0.32 answers to a first leg; `remote_host` is the side channel's, which need not be where P is asked.
+OF_AN_ANSWER = {
+    "do_remote_prefill": True, "do_remote_decode": False, "remote_block_ids": [[6, 7, 8]], "remote_engine_id": "2436",
+    "remote_request_id": "cmpl-x-0-aeb8288b", "remote_host": "10.9.8.7", "remote_port": 5601, "tp_size": 1,
+    "dcp_size": 1, "pp_size": 1, "remote_num_tokens": 257, "remote_blocks_expiry_time": None, "transfer_mode": "push",
+    "remote_prefill_cached_tokens": 0, "remote_registration_generation": 3, "of_a_later_version": {"a": [1]},
+}  # fmt: skip
+COUNTED = {"stream": True, "stream_options": {"include_usage": True}}
+ASKED: dict[str, dict[str, Any]] = {
+    PATH: {**CHAT, **COUNTED, "max_completion_tokens": 9, "min_tokens": 4},
+    "/v1/completions": {"model": "m", "prompt": "Hello", "max_tokens": 9, "stream": True},
+    "/v1/responses": {"model": "m", "input": "Hello", "max_output_tokens": 9},
+    "/v1/messages": {"model": "m", "messages": CHAT["messages"], "max_tokens": 9, "stream": True},
+}  # fmt: skip
+LIMITS = {
+    PATH: ("max_tokens", "max_completion_tokens"), "/v1/completions": ("max_tokens",),
+    "/v1/responses": ("max_output_tokens",), "/v1/messages": ("max_tokens",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_both_bodies_are_those_of_llm_ds_proxy_and_the_production_stacks_router(path: str) -> None:
+    """The first is the client's with limits of one token, not streamed and without `stream_options`, and with
+    `kv_transfer_params` of six fields. The second is the client's with the first one's `kv_transfer_params` as they
+    are, `remote_host` among them, but for the time that is left. Both go under one request id."""
+
+    async def hands_over(peer: Peer) -> None:
+        await peer.reply(orjson.dumps({**FIRST, "kv_transfer_params": OF_AN_ANSWER}))
+
+    async with gateway(behave=legs(first=hands_over, second=fails)) as g, client(g) as c:
+        await c.post(path, json=ASKED[path])  # whole
+        g.workers.changes = {"prefill": "e1"}
+        asked = asyncio.ensure_future(c.post(path, json=ASKED[path]))
+        await g.until(lambda: bool(g.workers.of(Prefilled)))
+        [told] = g.workers.of(Prefilled)
+        g.workers.say("w1", Proceed(told.request_id, told.grant, "e1", due_in_s=1.25))
+        await asked
+        whole, first, second = (orjson.loads(peer.body) for peer in g.engine.requests)
+        ids = [peer.headers["x-request-id"] for peer in g.engine.requests[1:]]
+    assert ids[0] == ids[1]
+    assert second == {**whole, "kv_transfer_params": OF_AN_ANSWER | {"hmas_due_ms": 1250}}
+    sent_by_peers = {name: value for name, value in whole.items() if name not in ("stream_options", "min_tokens")}
+    sent_by_peers |= dict.fromkeys(LIMITS[path], 1) | {"stream": False, "kv_transfer_params": OF_A_FIRST_LEG}
+    assert first.pop("stream_options", None) is None
+    assert first.pop("min_tokens", 0) == 0
+    assert first == sent_by_peers

@@ -20,7 +20,8 @@ from hmas.gateway.openai.forms import FORMS
 from hmas.laws.figures import MAX_TEXT, MOST, MOST_TOKENS
 from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.wire.codec import encode
-from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
+from hmas.worker.adapters.engine_facts import EngineFacts
+from hmas.worker.adapters.monitor import EngineMonitor, MonitorConfig, Unreachable
 from tests.conftest import PATIENCE_S, eventually
 
 TIMES = 1 + int(os.environ.get("HMAS_SOAK", "0"))

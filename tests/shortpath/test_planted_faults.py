@@ -11,14 +11,19 @@ from hmas.contracts.gateway import GatewayEffect, GatewayEvent, StopRun, ToWorke
 from hmas.contracts.worker import WorkerEffect, WorkerEvent
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import FailOpenConfig
-from hmas.gateway.agent.requests.ledger import Ledger
+from hmas.gateway.agent.requests.ledger import Ledger, LedgerEntry
+from hmas.gateway.agent.requests.legs import Legs
+from hmas.gateway.agent.routing import routing
 from hmas.gateway.agent.routing.routing import Router
 from hmas.worker.agent import WorkerAgent, adoption, ends, engine_events, intake
+from hmas.worker.agent import pump as pump_module
 from hmas.worker.agent import state as worker_state
+from hmas.worker.agent.engines.books import EngineBooks
 from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
+from hmas.worker.agent.split import rules
 from hmas.worker.agent.state import WorkerState
 from tests.shortpath.test_protocol_properties import Script, play, scripts
 from tests.shortpath.world import Agents, Violation, gateway_config, worker_config
@@ -28,15 +33,16 @@ MOST = 300  # scripts until a fault must have been found
 Patch = pytest.MonkeyPatch
 
 
-def search(first: int, agents: Agents | None = None, split: bool | None = None) -> str:
-    """Plays scripts until one breaks a rule, and returns the rule; empty: none did. `split` as in `scripts`."""
+def search(first: int, agents: Agents | None = None, split: bool | None = None, at_once: bool = False) -> str:
+    """Plays scripts until one breaks a rule, and returns the rule; empty: none did. `split` and `at_once` as in
+    `scripts`."""
 
     @seed(first)
     @settings(
         max_examples=MOST, phases=[Phase.generate], database=None, report_multiple_bugs=False, deadline=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
-    @given(scripts(split=split))
+    @given(scripts(split=split, at_once=at_once))
     def found(script: Script) -> None:
         play(script, agents)
 
@@ -262,3 +268,36 @@ class DrainingWorker(WorkerAgent):
 def test_a_draining_worker_grants() -> None:
     agents = Agents(worker=lambda name, incarnation: DrainingWorker(worker_config(name, incarnation)))
     assert search(1, agents)
+
+
+# --- engines that serve in pairs alone -----------------------------------------------------------------------------
+
+
+def _one_after_the_other(patch: Patch) -> None:
+    def begin(legs: Legs, now_s: float, entry: LedgerEntry, prefill: str, *, at_once: bool = False) -> None:
+        right(legs, now_s, entry, prefill)
+
+    right = Legs.begin
+    patch.setattr(Legs, "begin", begin)
+
+
+def _forsaken(patch: Patch) -> None:
+    for module in (pump_module, engine_events):
+        patch.setattr(module, "partnered", lambda engines: engines)
+
+
+PAIRS: dict[str, Callable[[Patch], None]] = {
+    "a gateway alone uses one": lambda patch: patch.setattr(routing, "_serves_alone", lambda engine: engine.up),
+    "a gateway sends a second leg": _one_after_the_other,
+    "a worker grants a whole request": lambda patch: patch.setattr(rules.PairRule, "allows", lambda *_, whole: whole),
+    "a request waits for a pair that is not left": _forsaken,
+    "the answering engine is not expected to have it": lambda patch: patch.setattr(
+        EngineBooks, "expect", lambda *_: None
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", PAIRS)
+def test_what_pairs_get(fault: str, monkeypatch: Patch) -> None:
+    PAIRS[fault](monkeypatch)
+    assert search(1, split=True, at_once=True)

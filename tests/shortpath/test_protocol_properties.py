@@ -37,7 +37,7 @@ def _weighted(kinds: dict[str, int]) -> st.SearchStrategy[str]:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, rough: bool = True, split: bool | None = None) -> Script:
+def scripts(draw: st.DrawFn, rough: bool = True, split: bool | None = None, at_once: bool | None = None) -> Script:
     workers = draw(st.integers(1, 2))
     engines = draw(st.lists(st.integers(1, 4), min_size=2, max_size=3))
     setting = Setting(
@@ -45,6 +45,7 @@ def scripts(draw: st.DrawFn, rough: bool = True, split: bool | None = None) -> S
         engines=tuple((n % workers, cap) for n, cap in enumerate(engines)),
         uncounted=frozenset({1} if draw(st.integers(0, 5)) == 5 else ()),
         split=draw(st.booleans()) if split is None else split,
+        at_once=draw(st.booleans()) if at_once is None else at_once,
         seed=draw(st.integers(0, 1000)),
     )
     action = st.builds(
@@ -154,6 +155,12 @@ def test_whatever_happens(script: Script) -> None:
 
 
 @settings(max_examples=examples(60))
-@given(scripts(split=True))
+@given(scripts(split=True, at_once=False))
 def test_whatever_happens_to_requests_of_two_engines(script: Script) -> None:
+    play(script)
+
+
+@settings(max_examples=examples(60))
+@given(scripts(split=True, at_once=True))
+def test_whatever_happens_to_requests_that_two_engines_get_at_once(script: Script) -> None:
     play(script)

@@ -53,7 +53,7 @@ from hmas.contracts.gateway import (
     ToWorker,
 )
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.registry import EngineInfo, HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.registry import SGLANG, EngineInfo, HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.worker import (
     CycleTicked,
     DrainStarted,
@@ -97,17 +97,22 @@ class Violation(AssertionError):
 class Setting:
     """Who is there: sequences of each engine, the worker that owns it, and the number of gateways. An engine whose
     number is in `uncounted` shows no counts of its own. With `split`, every second engine computes prompts for the
-    others of its worker."""
+    others of its worker. With `at_once`, both get each request at once, and none serves one alone."""
 
     gateways: int
     engines: tuple[tuple[int, int], ...]  # (worker's number, max_num_seqs)
     uncounted: frozenset[int] = frozenset()
     split: bool = False
+    at_once: bool = False
     seed: int = 0
 
     @property
     def workers(self) -> int:
         return 1 + max(worker for worker, _ in self.engines)
+
+    @property
+    def kv(self) -> str:
+        return SGLANG if self.at_once else "nixl-pull"
 
     def role(self, number: int) -> str:
         """What an engine is for: of those of its worker, the first computes prompts, the second answers, and so on."""
@@ -133,7 +138,8 @@ class Asked:
 @dataclass(eq=False, slots=True)
 class Run:
     """One StartRun of a gateway, and what the engine does with it. `prefill` computes its prompt first, if it is not
-    None; until that is `computed` the run is there."""
+    None; until that is `computed` the run is there. With `at_once` it is at both engines from the beginning, and leaves
+    that one once it is computed."""
 
     asked: Asked
     number: int
@@ -149,6 +155,14 @@ class Run:
     prefill: "Engine | None" = None
     computed: bool = False
     proceeds: bool = False
+    at_once: bool = False
+
+    @property
+    def places(self) -> tuple["Engine", ...]:
+        """The engines that have it."""
+        if self.at_once and self.prefill is not None and not self.computed:
+            return self.prefill, self.engine
+        return (self.place,)
 
     @property
     def place(self) -> "Engine":
@@ -158,7 +172,7 @@ class Run:
 class Engine:
     """Runs at most `cap` sequences at once, others wait; a token each tick after the first."""
 
-    def __init__(self, name: str, cap: int, counted: bool, role: str = "") -> None:
+    def __init__(self, name: str, cap: int, counted: bool, role: str = "", kv: str = "nixl-pull") -> None:
         self.name, self.cap, self.counted = name, cap, counted
         self.runs: dict[str, Run] = {}  # by request
         self.alive = True
@@ -169,7 +183,8 @@ class Engine:
         self.unreached: dict[str, int] = {}  # gateways that cannot connect, and until when
         self.info = EngineInfo(
             engine=name, up=True, dialect="emulated", hardware="A100", max_model_len=8192, kv_capacity_tokens=1_000_000,
-            block_size=16, max_num_seqs=cap, endpoint=f"http://{name}", kv="nixl-pull" if role else "", role=role,
+            block_size=16, max_num_seqs=cap, endpoint=f"http://{name}", kv=kv if role else "", role=role,
+            bootstrap_port=8998 if kv == SGLANG and role else 0,
         )  # fmt: skip
 
 
@@ -435,6 +450,7 @@ class GatewaySide:
         run = Run(asked, effect.run, effect.worker, engine, grant, world.tick)
         if grant is not None:
             run.prefill = world.engines[grant.prefill] if grant.prefill else None
+            run.at_once = grant.bootstrap_port > 0
             given = isinstance(event, FromWorker) and event.message == grant and event.worker == effect.worker
             self.check(given, "runs", f"{effect} without its grant")
             assert conn is not None
@@ -461,7 +477,7 @@ class GatewaySide:
 
     def go_on(self, effect: GoOn) -> None:
         run = self.runs.get(effect.request_id)
-        going = run is not None and run.number == effect.run and run.computed and not run.proceeds
+        going = run is not None and run.number == effect.run and run.computed and not run.proceeds and not run.at_once
         self.check(going, "legs", f"{effect}, but the run is {run}")
         assert run is not None
         self.check(self.world.owner.get(effect.engine) == run.worker, "legs", f"{effect}: not an engine of that worker")
@@ -576,7 +592,7 @@ class WorkerSide:
     def sample(self, engine: Engine, taken: int, running: frozenset[str]) -> None:
         books = {i for i, g in self.grants.items() if engine.name in g.engines}
         seen = self.samples[engine.name]
-        there = [self.grants[i] for i in books if not (self.grants[i].prefill and self.grants[i].engine == engine.name)]
+        there = [self.grants[i] for i in books if not self.is_awaited(self.grants[i], engine.name)]
         old = sum(self.world.tick - max(g.tick, g.computed) >= STARTED_DUE for g in there)
         seen.append(Seen(running, len(books - running)))
         self.short[engine.name] = (self.short[engine.name][1], old - len(running))
@@ -618,6 +634,10 @@ class WorkerSide:
                         self.hear(gateway.id, conn, item)
             if conn.worker_open and world.tick - conn.heard_by_worker > SILENCE:
                 self.close(conn)
+
+    def is_awaited(self, record: Granted, name: str) -> bool:
+        """Whether a request has yet to come to the engine that answers it."""
+        return bool(record.prefill) and record.engine == name and not self.world.setting.at_once
 
     def connected(self, gateway: str, conn: Conn) -> None:
         if gateway in self.conns:
@@ -845,7 +865,11 @@ class WorkerSide:
             self.check(right, "freed", f"{record} was freed by {event}")
             return
         if isinstance(event, EngineSampled) and event.engine == record.engine:
-            self.check(not record.prefill, "orphans", f"{record} was freed before its prompt was computed")
+            self.check(
+                not self.is_awaited(record, event.engine),
+                "orphans",
+                f"{record} was freed before its prompt was computed",
+            )
             self.check_orphan(record, record.engine)
             return
         self.check(False, "freed", f"{record} was freed by {event}")
@@ -926,7 +950,7 @@ class World:
         self.log: deque[tuple[int, str, Any, Any]] = deque(maxlen=LOG)
         self.owner = {f"e{n}": f"w{worker + 1}" for n, (worker, _) in enumerate(setting.engines)}
         self.engines = {
-            f"e{n}": Engine(f"e{n}", cap, n not in setting.uncounted, setting.role(n))
+            f"e{n}": Engine(f"e{n}", cap, n not in setting.uncounted, setting.role(n), setting.kv)
             for n, (_, cap) in enumerate(setting.engines)
         }
         self.commands: list[tuple[int, bool, Run]] = []
@@ -1034,11 +1058,24 @@ class World:
     def _leave_engine(self, run: Run) -> None:
         if run.running:
             run.running = False
-            del run.place.runs[run.asked.id]
+            for engine in run.places:
+                del engine.runs[run.asked.id]
 
     def _accept(self, run: Run) -> None:
-        engine, asked = run.place, run.asked
-        end = _failure(run)
+        for other in self.engines.values():
+            if run.asked.id in other.runs:
+                raise self.violation("two engines", f"{run.asked.id} runs at {other.name} and at {run.place.name}")
+        ends = [end for engine in run.places if (end := self._refused(run, engine)) is not None]
+        if ends:
+            self._answer(run, "end", ends[0])
+            return
+        for engine in run.places:
+            engine.runs[run.asked.id] = run
+        run.running = True
+
+    def _refused(self, run: Run, engine: Engine) -> dict[str, Any] | None:
+        """How a run ends that an engine does not take; None: it takes it."""
+        end, asked = _failure(run, engine), run.asked
         if not engine.alive or engine.unreached.get(asked.gateway.name, 0) > self.tick:
             end["unreached"] = True
         elif engine.busy_until > self.tick:
@@ -1046,20 +1083,19 @@ class World:
         elif engine.refusing:
             engine.refusing -= 1
             end = {"outcome": Outcome.ENGINE_REFUSED, "message": "bad", "status": 400}
+        elif engine.info.needs_partner and run.prefill is None:
+            raise self.violation("partners", f"{asked.id} is to run at {engine.name} alone")
         else:
-            for other in self.engines.values():
-                if asked.id in other.runs:
-                    raise self.violation("two engines", f"{asked.id} runs at {other.name} and at {engine.name}")
-            engine.runs[asked.id] = run
-            run.running = True
-            return
-        self._answer(run, "end", end)
+            return None
+        return end
 
     def _answer(self, run: Run, what: str, end: dict[str, Any]) -> None:
         gateway = run.asked.gateway
         gateway.post(lambda: gateway.on_engine(run, what, end))
 
     def _advance(self, engine: Engine, run: Run) -> None:
+        if engine is not run.place:
+            return  # it waits there for its prompt
         run.ticks += 1
         if run.ticks < run.asked.first:
             return
@@ -1069,7 +1105,11 @@ class World:
                 self._fail(run, 500)
                 return
             if engine is not run.engine:
-                self._leave_engine(run)
+                if run.at_once:
+                    del engine.runs[run.asked.id]
+                    run.ticks = 0
+                else:
+                    self._leave_engine(run)
                 run.computed = True
                 self._answer(run, "computed", {})
                 return
@@ -1083,9 +1123,10 @@ class World:
             self._leave_engine(run)
             self._answer(run, "end", {"outcome": Outcome.FINISHED, "status": 200, "output_tokens": run.produced})
 
-    def _fail(self, run: Run, status: int) -> None:
+    def _fail(self, run: Run, status: int, engine: Engine | None = None) -> None:
+        failed = _failure(run, engine or run.place)
         self._leave_engine(run)
-        self._answer(run, "end", _failure(run) | {"status": status})
+        self._answer(run, "end", failed | {"status": status})
 
     # --- what may happen
 
@@ -1157,7 +1198,7 @@ class World:
         """The engine's process ends, and another starts after `ticks`."""
         engine.alive = False
         for run in list(engine.runs.values()):
-            self._fail(run, 0)
+            self._fail(run, 0, engine)
         self.returning[engine.name] = self.tick + ticks
 
     def flap(self, engine: Engine, ticks: int) -> None:
@@ -1269,6 +1310,6 @@ def _leg(run: Run) -> tuple[str, bool]:
     return run.prefill.name, run.computed
 
 
-def _failure(run: Run) -> dict[str, Any]:
+def _failure(run: Run, engine: Engine) -> dict[str, Any]:
     return {"outcome": Outcome.ENGINE_ERROR, "message": "failed", "retryable": True,
-            "at_prefill": run.place is not run.engine}  # fmt: skip
+            "at_prefill": engine is not run.engine}  # fmt: skip

@@ -51,7 +51,7 @@ from hmas.contracts.worker import (
 )
 from hmas.gateway.streams import StreamConfig, WorkerStreams
 from hmas.worker.adapters.base import GrantedRun
-from hmas.worker.adapters.monitor import EngineFacts
+from hmas.worker.adapters.engine_facts import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from hmas.worker.agent import WorkerAgent
 from hmas.worker.agent.config import WorkerConfig

@@ -163,8 +163,9 @@ class Grant:
     """Run a request on `engine`. The worker's shell adds `priority` and `plugin`.
 
     With `prefill`, which names another engine, the request is split: that one computes the prompt and keeps its KV, and
-    `engine` reads it and answers, once the worker says `Proceed`. `choice`: what was expected of it, where a worker
-    chooses between one engine and two."""
+    `engine` reads it and answers, once the worker says `Proceed`. With `bootstrap_port` as well, both get the request
+    at once, and `engine` asks there for the KV. `choice`: what was expected of it, where a worker chooses between one
+    engine and two."""
 
     request_id: str
     attempt: int
@@ -179,6 +180,7 @@ class Grant:
     plugin: bool = False  # the engine reads urgency and pace from the body
     prefill: str = field(default="", repr=False)
     choice: PairDecision | None = field(default=None, repr=False)
+    bootstrap_port: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

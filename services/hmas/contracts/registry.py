@@ -6,6 +6,7 @@ from hmas.contracts.control import MIXED, Layout
 from hmas.contracts.engine_kind import EngineKind
 
 WIRE_VERSION = 3
+SGLANG = "sglang"  # how engines hand KV over that SGLang's --disaggregation-mode starts
 MAX_HEARD_WORKERS = 1024  # a gateway keeps those heard of last
 
 CHAT_PATH = "/v1/chat/completions"
@@ -43,18 +44,29 @@ class EngineInfo:
     paths: tuple[str, ...] = ()  # those of `API_PATHS` that it serves, none while this is not known
     adapters: tuple[str, ...] = ()  # the LoRA adapters that it lists, each a model of its own
     epoch: int = 0  # that of the lease by which the worker has the engine; 0 for one that it was configured with
-    # How it hands KV over to others of the same word, empty if it does not: nixl-pull
+    # How it hands KV over to others of the same word, empty if it does not: nixl-pull, nixl-push,
+    # sglang
     kv: str = field(default="", repr=False)
     role: str = field(default="", repr=False)  # what its operator means it for: prefill, decode, or both if empty
     # It has left a run without a token for too long, and given none since; `EngineSuspected` logs when this changes.
     suspected: bool = field(default=False, repr=False)
     # By its own metrics it is asleep, at that level of vLLM's: 0 keeps its prefix cache, 1 and 2 drop it; None: awake.
     sleep_level: int | None = field(default=None, repr=False)
+    # Of what hands its KV over, which only equal ones can: vLLM's own version, or SGLang's transfer backend
+    kv_version: str = field(default="", repr=False)
+    # The port at which others ask for the KV of the prompts that it computes, if `needs_partner`; 0: not known
+    bootstrap_port: int = field(default=0, repr=False)
 
     @property
     def serves(self) -> bool:
         """Whether it is up and awake, so that requests may run there."""
         return self.up and self.sleep_level is None
+
+    @property
+    def needs_partner(self) -> bool:
+        """Whether it serves no request alone: it computes prompts for another engine or answers what another one has
+        computed, as its role says, and both get a request at once."""
+        return self.kv == SGLANG
 
     @property
     def engine_kind(self) -> EngineKind:

@@ -220,6 +220,16 @@ class EngineSlept:
 
 
 @dataclass(frozen=True, slots=True)
+class EnginesUnpaired:
+    """Record in the log that an engine which came up is never paired with `others`, although they hand KV over as well:
+    not in the `way` that it does."""
+
+    engine: str
+    way: str
+    others: tuple[tuple[str, str], ...]  # each with its own way
+
+
+@dataclass(frozen=True, slots=True)
 class ControlExpired:
     """Record that a control value has expired, so that the safe default is in force."""
 
@@ -237,5 +247,6 @@ WorkerEffect = (
     | LayoutSwitched
     | EngineSuspected
     | EngineSlept
+    | EnginesUnpaired
     | ControlExpired
 )

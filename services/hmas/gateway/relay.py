@@ -6,6 +6,7 @@ first one. Every `LIVE.progress_s` the counts of all runs become one event.
 
 from collections.abc import Callable
 
+from hmas.contracts.execution import Grant
 from hmas.contracts.gateway import (
     FirstTokenRelayed,
     GatewayEvent,
@@ -21,10 +22,11 @@ from hmas.contracts.outcome import Outcome
 from hmas.gateway.agent.pools.directory import ModelDirectory
 from hmas.gateway.engines.body import run_body
 from hmas.gateway.engines.engines import EngineClient, EngineDirectory, EngineRefused
+from hmas.gateway.engines.paired_runs import PromptLeg, paired_body
 from hmas.gateway.engines.proxied import ProxiedRun
 from hmas.gateway.engines.replies import ReplyEnd
 from hmas.gateway.engines.runs import GatewayRun, StreamedRun
-from hmas.gateway.engines.split_runs import FirstLeg, first_leg_body, second_leg_body
+from hmas.gateway.engines.split_runs import FirstLeg, Handed, first_leg_body, second_leg_body
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.openai.body import Call
 from hmas.gateway.token_scale import TokenScale
@@ -46,7 +48,7 @@ class EngineRelay:
         self._max_buffered_bytes, self._clock = max_buffered_bytes, clock
         self._scale = TokenScale()
         self._runs: dict[str, tuple[GatewayRun, Exchange]] = {}  # by request
-        self._legs: dict[GatewayRun, FirstLeg] = {}  # of the runs that are split
+        self._legs: dict[GatewayRun, FirstLeg | PromptLeg] = {}  # of the runs that are split
         self._post: Callable[[GatewayEvent], None]
 
     def connect(self, post: Callable[[GatewayEvent], None]) -> None:
@@ -71,21 +73,20 @@ class EngineRelay:
         assert call is not None, "a request runs again only before its first token"
         run = self._new_run(exchange, call, effect.run)
         self._runs[request_id] = run, exchange
-        leg = FirstLeg(run, lambda: self._computed(run)) if prefill else None
-        if leg is not None:
-            self._legs[run] = leg
-        try:
-            client = self._engines.find(effect.worker, prefill or effect.engine)
-        except EngineRefused as refused:
-            run.fail(str(refused), unreached=True)
-            return
         exchange.pool = self._directory.resolve(exchange.request.model) or exchange.pool  # known only now, perhaps
         body = run_body(self._directory.engine_name(call.model, exchange.pool), call.rest, grant, call.xargs, call.seed)
-        if leg is not None:  # which a proxy never carries
-            body = first_leg_body(call.form.path, body)
-            run.http = client.send(call.form.path, body, request_id, exchange.traceparent, leg)
-        else:
-            self._answer(run, exchange, call, client, body)
+        try:
+            if grant is None or not prefill:
+                self._answer(run, exchange, call, self._engines.find(effect.worker, effect.engine), body)
+            elif grant.bootstrap_port:
+                self._send_pair(run, exchange, effect, grant, body)
+            else:
+                leg = self._legs[run] = FirstLeg(run, lambda: self._computed(run, leg.handed))
+                client = self._engines.find(effect.worker, prefill)
+                first = first_leg_body(call.form.path, body)
+                run.http = client.send(call.form.path, first, request_id, exchange.traceparent, leg)
+        except EngineRefused as refused:
+            run.fail(str(refused), unreached=True)
 
     def _answer(
         self, run: GatewayRun, exchange: Exchange, call: Call, client: EngineClient, body: tuple[bytes, bytes]
@@ -98,8 +99,27 @@ class EngineRelay:
         else:
             run.http = client.send(call.form.path, body, run.request_id, exchange.traceparent, run)
 
-    def _computed(self, run: GatewayRun) -> None:
-        handed, (_, exchange) = self._legs[run].handed, self._runs[run.request_id]
+    def _send_pair(
+        self, run: GatewayRun, exchange: Exchange, effect: StartRun, grant: Grant, body: tuple[bytes, bytes]
+    ) -> None:
+        """Sends a request to both of its engines at once. Raises EngineRefused."""
+        call, name, number = exchange.call, run.request_id, run.number
+        assert call is not None, "a request runs again only before its first token"
+        leg = self._legs[run] = PromptLeg(
+            run, lambda cached: self._post(PromptComputed(name, number, cached)), self._max_buffered_bytes,
+            form=call.form, stream=call.stream,
+        )  # fmt: skip
+        try:
+            prefill = self._engines.find(effect.worker, grant.prefill)
+        except EngineRefused as refused:
+            leg.fail(str(refused), unreached=True)
+            return
+        body = paired_body(body, prefill.target, grant.bootstrap_port)
+        leg.reader.http = prefill.send(exchange.path, body, name, exchange.traceparent, leg.reader)
+        self._answer(run, exchange, call, self._engines.find(effect.worker, effect.engine), body)
+
+    def _computed(self, run: GatewayRun, handed: Handed | None) -> None:
+        _, exchange = self._runs[run.request_id]
         exchange.runs[-1].computed_s = self._clock()
         self._post(PromptComputed(run.request_id, run.number, handed.cached_tokens if handed else None))
 
@@ -109,7 +129,8 @@ class EngineRelay:
         if present is None or present[0].number != effect.run or present[0] not in self._legs:
             return
         run, exchange = present
-        call, handed, trace = exchange.call, self._legs[run].handed, exchange.runs[-1]
+        leg = self._legs[run]
+        call, handed, trace = exchange.call, leg.handed if isinstance(leg, FirstLeg) else None, exchange.runs[-1]
         if call is None or handed is None:
             raise RuntimeError(
                 f"request {run.request_id} goes on before its first leg is over, or after its first token"
@@ -141,7 +162,9 @@ class EngineRelay:
         if present is None or present[0].number != effect.run:
             return
         run, exchange = self._runs.pop(effect.request_id)
-        self._legs.pop(run, None)
+        leg = self._legs.pop(run, None)
+        if leg is not None:
+            leg.stop()
         run.stop()
         outcome = Outcome.ENGINE_ERROR if effect.stalled else Outcome.CANCELLED
         self._run_over(exchange, run, outcome, effect.stalled)
@@ -175,8 +198,11 @@ class EngineRelay:
 
     def on_end(self, run: GatewayRun, end: ReplyEnd) -> None:
         _, exchange = self._runs.pop(run.request_id)
-        leg = self._legs.pop(run, None)
-        cached = end.usage.cached_tokens if leg is None or leg.handed is None else leg.handed.cached_tokens
+        leg, cached = self._legs.pop(run, None), end.usage.cached_tokens
+        if isinstance(leg, FirstLeg) and leg.handed is not None:
+            cached = leg.handed.cached_tokens
+        if leg is not None:
+            leg.stop()
         exchange.end_of_run = end
         now_s = self._run_over(exchange, run, end.outcome)
         if end.outcome is Outcome.FINISHED and end.usage.prompt_tokens is not None:
@@ -198,12 +224,6 @@ class EngineRelay:
                 busy=end.busy,
                 unreached=end.unreached,
                 given_up=end.given_up,
-                at_prefill=leg is not None and (leg.handed is None or _unread(run, end)),
+                at_prefill=leg is not None and leg.blames(run, end),
             )
         )
-
-
-def _unread(run: GatewayRun, end: ReplyEnd) -> bool:
-    """Returns whether the engine that was to answer may have failed to read the prompt's KV. A proxy answers 503 if it
-    cannot reach that engine."""
-    return end.status >= 500 and not run.tokens and not end.unreached

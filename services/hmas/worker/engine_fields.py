@@ -44,10 +44,13 @@ def _kv_address(text: str) -> str:
 
 Url = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_url)]  # or an empty text
 Kind = Literal["auto", "vllm", "sglang", "openai", "emulated"]  # auto: the engine is asked
-KvTransfer = Literal["", "nixl-pull"]  # how it hands the KV of prompts to others; empty: it does not
+KvTransfer = Literal[
+    "", "nixl-pull", "nixl-push", "sglang"
+]  # how it hands the KV of prompts to others; empty: it does not
 EngineRole = Literal["", "prefill", "decode"]
 Line = Annotated[str, Field(max_length=MAX_TEXT), AfterValidator(_line)]
 KvAddress = Annotated[str, Field(max_length=MAX_URL), AfterValidator(_kv_address)]
+Port = Annotated[int, Field(gt=0, lt=2**16)]
 Sequences = Annotated[int, Field(gt=0, le=2**20)]
 Tokens = Annotated[int, Field(gt=0, le=int(MOST_TOKENS))]
 CacheTokens = Annotated[int, Field(gt=0, le=int(MOST))]

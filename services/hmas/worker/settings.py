@@ -12,8 +12,8 @@ from pydantic_settings import NoDecode
 from hmas.contracts.cadences import LIVE
 from hmas.runtime.security import on_loopback
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
+from hmas.worker.adapters.engine_facts import EngineFacts
 from hmas.worker.adapters.kv_events_config import KvEventsConfig
-from hmas.worker.adapters.monitor import EngineFacts
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority, follower
 from hmas.worker.agent.config import SplitConfig, WorkerConfig
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
@@ -24,6 +24,7 @@ from hmas.worker.engine_fields import (
     KvAddress,
     KvTransfer,
     Line,
+    Port,
     Sequences,
     Tokens,
     Url,
@@ -56,6 +57,7 @@ class EngineSettings(BaseModel):
     kv_events_replay: Annotated[KvAddress, Field(pattern=KV_EVENTS)] = ""
     kv_transfer: KvTransfer = ""
     role: EngineRole = ""
+    bootstrap_port: Port | None = None
     api_key_file: Path | None = None
     admin_key_file: Path | None = None
 
@@ -93,8 +95,8 @@ class WorkerSettings(RuntimeSettings):
     engines: Annotated[GivenEngines, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
         "model, max_num_seqs, max_model_len, kv_capacity_tokens, priority, control_block, kv_events, kv_events_replay, "
-        "kv_transfer, role, api_key_file, admin_key_file, advertise_url); or one source of engines that come and go: "
-        f"{SOURCES}"
+        "kv_transfer, role, bootstrap_port, api_key_file, admin_key_file, advertise_url); or one source of engines "
+        f"that come and go: {SOURCES}"
     )
     discovery_period_s: float = Field(
         2.0, gt=0, description="Seconds between two reads of a DNS name or of a file of engines"
@@ -252,6 +254,7 @@ class WorkerSettings(RuntimeSettings):
                 epoch=epoch,
                 kv_transfer=engine.kv_transfer or self.kv_transfer,
                 role=engine.role,
+                bootstrap_port=engine.bootstrap_port,
             ),
             url=engine.url,
             api_key=_read_key(engine.api_key_file or self.engine_api_key_file),

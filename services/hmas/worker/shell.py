@@ -18,6 +18,7 @@ from hmas.contracts.worker import (
     CycleTicked,
     DrainStarted,
     EngineSlept,
+    EnginesUnpaired,
     EngineSuspected,
     FromGateway,
     GatewayConnected,
@@ -203,6 +204,10 @@ class WorkerShell:
             case EngineSlept(engine, level):
                 log.warning("engine_asleep", engine=engine, level=level, effect="it gets no request until it wakes",
                             hint="POST /wake_up to the engine")  # fmt: skip
+            case EnginesUnpaired(engine, way, others):
+                named = ", ".join(f"{name} ({theirs})" for name, theirs in others)
+                log.warning("engines_unpaired", engine=engine, hands_over=way, others=named,
+                            hint="they need the same `kv_transfer` and the same version")  # fmt: skip
             case ControlExpired():
                 self._metrics.expired(effect)
                 log.warning("control_expired", control=effect.control)

@@ -15,7 +15,8 @@ from hmas.contracts.registry import API_PATHS, USUAL_PATHS, EngineInfo
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
-from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
+from hmas.worker.adapters.engine_facts import EngineFacts
+from hmas.worker.adapters.monitor import MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.conftest import PATIENCE_S
 from tests.worker.adapters.scripted_engine import Handler, Peer, ScriptedEngine

@@ -7,10 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
+from hmas.contracts.registry import API_PATHS, USUAL_PATHS
 from hmas.contracts.worker import EngineSampled, EngineWentDown, EngineWentUp
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import BreakerConfig
-from hmas.worker.adapters.monitor import EngineFacts, MonitorConfig
+from hmas.worker.adapters.engine_facts import EngineFacts
+from hmas.worker.adapters.monitor import MonitorConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter, OpenAiHttpConfig
 from tests.conftest import PATIENCE_S
 from tests.worker.adapters.scripted_engine import Peer, ScriptedEngine
@@ -71,12 +73,14 @@ class Sglang:
 
 
 class Rig:
-    def __init__(self, engine: ScriptedEngine, max_num_seqs: int | None = None, admin_key: str = "") -> None:
+    def __init__(
+        self, engine: ScriptedEngine, max_num_seqs: int | None = None, admin_key: str = "", **facts: Any
+    ) -> None:
         self.engine, self.sglang = engine, Sglang(engine)
         self.events: asyncio.Queue[EngineEvent] = asyncio.Queue()
         config = OpenAiHttpConfig(
-            facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs), url=engine.url, api_key="k", admin_key=admin_key,
-            probe_period_s=0.05, monitor=MonitorConfig(timeout_s=0.5), scrape_period_s=0.02,
+            facts=EngineFacts(name="e1", max_num_seqs=max_num_seqs, **facts), url=engine.url, api_key="k",
+            admin_key=admin_key, probe_period_s=0.05, monitor=MonitorConfig(timeout_s=0.5), scrape_period_s=0.02,
             breaker=BreakerConfig(cooldown_s=0.02, max_cooldown_s=0.05),
         )  # fmt: skip
         self.adapter = OpenAiHttpAdapter(config, self.events.put_nowait)
@@ -265,3 +269,52 @@ async def test_the_admin_key_goes_to_admin_paths_only(engine: ScriptedEngine, ad
     await rig.close()
     keys = {(peer.path == "/set_internal_state", peer.headers["authorization"]) for peer in engine.requests}
     assert keys == {(True, f"Bearer {sent}"), (False, "Bearer k")}
+
+
+HALF = {"disaggregation_transfer_backend": "nixl", "disaggregation_bootstrap_port": 9001}
+
+
+@pytest.mark.parametrize(
+    ("facts", "mode", "found"),
+    [
+        ({}, None, ("", "", 0, "")),
+        ({}, "null", ("", "", 0, "")),
+        ({}, "prefill", ("sglang", "prefill", 9001, "nixl")),
+        ({}, "decode", ("sglang", "decode", 9001, "nixl")),
+        ({"bootstrap_port": 9002}, "prefill", ("sglang", "prefill", 9002, "nixl")),
+        ({"kv_transfer": "sglang", "role": "decode"}, "prefill", ("sglang", "prefill", 9001, "nixl")),
+        ({"kv_transfer": "sglang", "role": "decode"}, "null", ("", "decode", 0, "")),  # it would serve whole requests
+        ({"kv_transfer": "sglang", "role": "decode"}, None, ("sglang", "decode", 8998, "")),  # it does not say
+    ],
+)
+async def test_how_it_hands_kv_over_is_what_it_says(
+    engine: ScriptedEngine, facts: dict[str, Any], mode: str | None, found: tuple[str, str, int, str]
+) -> None:
+    rig = Rig(engine, **facts)
+    if mode is not None:
+        rig.sglang.info |= {**HALF, "disaggregation_mode": mode}
+    info = (await rig.event(EngineWentUp)).info
+    assert (info.kv, info.role, info.bootstrap_port, info.kv_version) == found
+    await rig.close()
+
+
+async def test_one_in_a_disaggregation_mode_is_asked_for_what_pairs_can_serve(engine: ScriptedEngine) -> None:
+    """Its other forms do not take the fields by which the two engines find one another."""
+    rig = Rig(engine)
+    rig.sglang.info |= {**HALF, "disaggregation_mode": "decode"}
+    for path in API_PATHS:
+        engine.script[path] = lambda peer: peer.reply(b"", 405)
+    assert (await rig.event(EngineWentUp)).info.paths == USUAL_PATHS
+    await rig.close()
+
+
+async def test_what_waits_for_its_other_half_counts_as_waiting(rig: Rig) -> None:
+    parked = b"".join(
+        b'sglang:num_%b_queue_reqs{tp_rank="0"} 1.0\n' % name
+        for name in (b"prefill_bootstrap", b"prefill_inflight", b"decode_prealloc", b"decode_transfer")
+    )
+    rig.engine.script["/metrics"] = lambda peer: peer.reply(METRICS + parked)
+    sample = await rig.event(EngineSampled)
+    while sample.waiting == 2:
+        sample = await rig.event(EngineSampled)
+    assert (sample.running, sample.waiting) == (3, 6)

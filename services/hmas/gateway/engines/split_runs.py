@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from hmas.gateway.engines.answer_checks import usage_of
-from hmas.gateway.engines.replies import refusal
+from hmas.gateway.engines.replies import ReplyEnd, refusal
 from hmas.gateway.engines.runs import MAX_ERROR_BYTES, GatewayRun
 
 # What makes any body one of a first leg, whatever the client asked for.
@@ -20,8 +20,11 @@ FIRST_LEG = {
     "min_tokens": 0,
     "stream": False,
     "stream_options": None,
-    "kv_transfer_params": {"do_remote_decode": True, "do_remote_prefill": False},
-}
+    "kv_transfer_params": {  # as llm-d's proxy and the production stack's router have it
+        "do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
+        "remote_host": None, "remote_port": None,
+    },
+}  # fmt: skip
 # Not every form knows each of these, and some refuse what they do not know.
 _OF_FORM = {
     "/v1/chat/completions": ("max_tokens", "max_completion_tokens", "min_tokens", "stream", "stream_options"),
@@ -35,7 +38,7 @@ MAX_BYTES = 2**20  # of a first leg's answer
 def first_leg_body(path: str, body: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
     """Returns the body of a first leg: its fields come last, where they hold against the client's."""
     names = (*_OF_FORM.get(path, ()), "kv_transfer_params")
-    return _extended(body, {name: FIRST_LEG[name] for name in names})
+    return extended(body, {name: FIRST_LEG[name] for name in names})
 
 
 @dataclass(slots=True)
@@ -81,6 +84,19 @@ class FirstLeg:
     def on_failure(self, reason: str) -> None:
         self._run.on_failure(reason)
 
+    def stop(self) -> None:
+        """Does nothing: the run has the one connection that is open."""
+
+    def blames(self, run: GatewayRun, end: ReplyEnd) -> bool:
+        """Returns whether the engine that computes the prompt is at fault if `run` ends so."""
+        return self.handed is None or lost_its_prompt(run, end)
+
+
+def lost_its_prompt(run: GatewayRun, end: ReplyEnd) -> bool:
+    """Returns whether an answer ended so because its engine could not read the prompt that another one computed, as far
+    as its status tells. A proxy answers 503 if it cannot reach that engine."""
+    return end.status >= 500 and not (end.busy or end.unreached or run.tokens)
+
 
 def _handed(body: bytes) -> Handed | None:
     try:
@@ -101,10 +117,10 @@ def second_leg_body(body: tuple[bytes, bytes], handed: Handed, due_in_s: float |
     """Returns the body of a second leg: the same with the first one's parameters, and with the time in which its first
     token is due, which vLLM passes on to its connector."""
     due = {} if due_in_s is None else {"hmas_due_ms": round(1000.0 * due_in_s)}
-    return _extended(body, {"kv_transfer_params": handed.params | due})
+    return extended(body, {"kv_transfer_params": handed.params | due})
 
 
-def _extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
+def extended(body: tuple[bytes, bytes], fields: dict[str, Any]) -> tuple[bytes, bytes]:
     """Returns a body, whose second part ends a JSON object, with more fields at its end."""
     start, rest = body
     return start, rest.rstrip()[:-1] + b"," + orjson.dumps(fields)[1:]

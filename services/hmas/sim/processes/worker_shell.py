@@ -11,6 +11,7 @@ from hmas.contracts.worker import (
     EngineLeft,
     EngineSampled,
     EngineSlept,
+    EnginesUnpaired,
     EngineSuspected,
     EngineWentDown,
     EngineWentUp,
@@ -77,6 +78,7 @@ class SimWorker(SimProcess):
             SteerEngine: self._steer,
             EngineSuspected: _ignore,  # lines of the live shell's log
             EngineSlept: _ignore,
+            EnginesUnpaired: _ignore,
             ReleaseEngine: self._release,
             ControlExpired: _ignore,
         }

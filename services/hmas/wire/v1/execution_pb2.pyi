@@ -238,7 +238,7 @@ class PairDecision(_message.Message):
     def __init__(self, taken: _Optional[_Union[PairForecast, _Mapping]] = ..., other: _Optional[_Union[PairForecast, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin", "prefill", "choice")
+    __slots__ = ("request_id", "attempt", "grant", "engine", "urgency", "pace_s", "timeline", "priority", "plugin", "prefill", "choice", "bootstrap_port")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     GRANT_FIELD_NUMBER: _ClassVar[int]
@@ -250,6 +250,7 @@ class Grant(_message.Message):
     PLUGIN_FIELD_NUMBER: _ClassVar[int]
     PREFILL_FIELD_NUMBER: _ClassVar[int]
     CHOICE_FIELD_NUMBER: _ClassVar[int]
+    BOOTSTRAP_PORT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     attempt: int
     grant: int
@@ -261,7 +262,8 @@ class Grant(_message.Message):
     plugin: bool
     prefill: str
     choice: PairDecision
-    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ..., choice: _Optional[_Union[PairDecision, _Mapping]] = ...) -> None: ...
+    bootstrap_port: int
+    def __init__(self, request_id: _Optional[str] = ..., attempt: _Optional[int] = ..., grant: _Optional[int] = ..., engine: _Optional[str] = ..., urgency: _Optional[float] = ..., pace_s: _Optional[float] = ..., timeline: _Optional[_Union[Timeline, _Mapping]] = ..., priority: _Optional[int] = ..., plugin: _Optional[bool] = ..., prefill: _Optional[str] = ..., choice: _Optional[_Union[PairDecision, _Mapping]] = ..., bootstrap_port: _Optional[int] = ...) -> None: ...
 
 class Proceed(_message.Message):
     __slots__ = ("request_id", "grant", "engine", "due_in_s")

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class EngineInfo(_message.Message):
-    __slots__ = ("engine", "up", "dialect", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch", "suspected", "kv", "role", "sleep_level")
+    __slots__ = ("engine", "up", "dialect", "hardware", "max_model_len", "kv_capacity_tokens", "block_size", "max_num_seqs", "endpoint", "model", "paths", "adapters", "epoch", "suspected", "kv", "role", "sleep_level", "kv_version", "bootstrap_port")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     UP_FIELD_NUMBER: _ClassVar[int]
     DIALECT_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,8 @@ class EngineInfo(_message.Message):
     KV_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     SLEEP_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    KV_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BOOTSTRAP_PORT_FIELD_NUMBER: _ClassVar[int]
     engine: str
     up: bool
     dialect: str
@@ -43,7 +45,9 @@ class EngineInfo(_message.Message):
     kv: str
     role: str
     sleep_level: int
-    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., dialect: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., suspected: _Optional[bool] = ..., kv: _Optional[str] = ..., role: _Optional[str] = ..., sleep_level: _Optional[int] = ...) -> None: ...
+    kv_version: str
+    bootstrap_port: int
+    def __init__(self, engine: _Optional[str] = ..., up: _Optional[bool] = ..., dialect: _Optional[str] = ..., hardware: _Optional[str] = ..., max_model_len: _Optional[int] = ..., kv_capacity_tokens: _Optional[int] = ..., block_size: _Optional[int] = ..., max_num_seqs: _Optional[int] = ..., endpoint: _Optional[str] = ..., model: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., adapters: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., suspected: _Optional[bool] = ..., kv: _Optional[str] = ..., role: _Optional[str] = ..., sleep_level: _Optional[int] = ..., kv_version: _Optional[str] = ..., bootstrap_port: _Optional[int] = ...) -> None: ...
 
 class WorkerHeartbeat(_message.Message):
     __slots__ = ("worker", "incarnation", "address", "wire_version", "pool", "aliases", "engines", "queued", "queued_tokens", "running", "max_queued", "max_queued_tokens", "backlog_s", "draining", "observes", "observed_grants", "observed_wait_s", "layout")

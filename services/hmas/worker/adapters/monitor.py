@@ -2,21 +2,23 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 import structlog
 
-from hmas.contracts.registry import API_PATHS, USUAL_PATHS, EngineInfo
+from hmas.contracts.registry import API_PATHS, SGLANG, USUAL_PATHS, EngineInfo
 from hmas.laws.figures import sane_int
 from hmas.runtime.http1 import HttpPool
 from hmas.worker.adapters import scrape
+from hmas.worker.adapters.engine_facts import EngineFacts, Handing, handing_of
 
 log = structlog.get_logger()
 
 Head = Callable[[str, int | None], bytes]
 
+MAX_VERSION_CHARS = 64
 MAX_MODEL_CHARS = 256  # of a model's name
 MAX_ADAPTERS, MAX_ADAPTER_CHARS = 512, 256  # of an engine, that are told of
 MAX_TOLD_CHARS = 1024  # of the models of an engine that serves none of the pool's
@@ -34,26 +36,6 @@ class MonitorConfig:
     max_num_seqs: int = 256  # assumed
     max_model_len: int = 131_072  # assumed
     tokens_per_sequence: int = 2_048  # KV cache assumed per sequence, if its size is unknown
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineFacts:
-    """What the operator configured of an engine. None, and the dialect `auto`, mean that the engine is asked. `pool` is
-    the model for which gateways ask it ("": any). `endpoint` is the URL under which gateways reach it, `epoch` that of
-    the lease by which the worker has the engine (0: none)."""
-
-    name: str
-    pool: str = ""
-    endpoint: str = ""
-    dialect: str = "auto"
-    hardware: str = "unknown"
-    model: str = ""
-    max_num_seqs: int | None = None
-    max_model_len: int | None = None
-    kv_capacity_tokens: int | None = None
-    epoch: int = 0
-    kv_transfer: str = ""
-    role: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +162,7 @@ class EngineMonitor:
         block_size = _positive(cache.get("block_size")) or _positive(server.get("page_size")) or 1
         blocks = _positive(cache.get("num_gpu_blocks"))
         reported = _positive(blocks * block_size) if blocks else _positive(server.get("max_total_num_tokens"))
-        facts, config = self._facts, self._config
+        facts, config, handing = self._facts, self._config, await self._handing(server)
         own = _max_running(server)
         max_num_seqs = facts.max_num_seqs or own or config.max_num_seqs
         max_num_seqs = min(max_num_seqs, own or max_num_seqs)
@@ -201,12 +183,22 @@ class EngineMonitor:
             max_num_seqs=max_num_seqs,
             endpoint=facts.endpoint,
             model=facts.model or _true_name(card, server),
-            paths=await self._paths(),
+            paths=USUAL_PATHS if handing.kv == SGLANG else await self._paths(),  # those that take what pairs add
             adapters=_adapters(cards),
             epoch=facts.epoch,
-            kv=facts.kv_transfer,
-            role=facts.role,
+            kv=handing.kv,
+            role=handing.role,
+            bootstrap_port=handing.bootstrap_port,
+            kv_version=handing.version,
         )
+
+    async def _handing(self, server: dict[str, Any]) -> Handing:
+        """Returns how the engine hands KV over, with vLLM's version if it is one that does."""
+        handing = handing_of(self._facts, server)
+        if not handing.kv or handing.kv == SGLANG:
+            return handing
+        version = (await self._json("/version")).get("version")
+        return replace(handing, version=version[:MAX_VERSION_CHARS]) if isinstance(version, str) else handing
 
     def _check_model(self, cards: list[dict[str, Any]]) -> None:
         """Raises Unreachable if the engine lists models of which none is the pool's. It refuses what asks for another

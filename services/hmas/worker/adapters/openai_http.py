@@ -21,8 +21,9 @@ from hmas.runtime.http1 import HttpPool, PoolConfig
 from hmas.worker.adapters import scrape
 from hmas.worker.adapters.base import EngineEvent, GrantedRun
 from hmas.worker.adapters.breaker import Breaker, BreakerConfig
+from hmas.worker.adapters.engine_facts import EngineFacts
 from hmas.worker.adapters.kv_events_config import KvEventsConfig
-from hmas.worker.adapters.monitor import EngineFacts, EngineMonitor, MonitorConfig, Unreachable
+from hmas.worker.adapters.monitor import EngineMonitor, MonitorConfig, Unreachable
 from hmas.worker.adapters.priority import TOP_LEVEL, sglang_level, vllm_priority
 from hmas.worker.adapters.steering import ControlBlockBridge, SglangCap, SteeringConfig
 

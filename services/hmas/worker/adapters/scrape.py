@@ -88,6 +88,7 @@ class Dialect:
     prompt_tokens: str
     generation_tokens: str
     inter_token: str  # histogram, seconds
+    parked: tuple[str, ...] = ()  # further numbers of requests that wait, for another engine
 
 
 VLLM = Dialect(
@@ -109,6 +110,13 @@ SGLANG = Dialect(
     prompt_tokens="sglang:prompt_tokens_total",
     generation_tokens="sglang:generation_tokens_total",
     inter_token="sglang:inter_token_latency_seconds",
+    parked=(
+        "sglang:num_prefill_bootstrap_queue_reqs",
+        "sglang:num_prefill_prealloc_queue_reqs",  # an older name
+        "sglang:num_prefill_inflight_queue_reqs",
+        "sglang:num_decode_prealloc_queue_reqs",
+        "sglang:num_decode_transfer_queue_reqs",
+    ),
 )
 DIALECTS = (VLLM, SGLANG)
 CACHE_CONFIG, EMULATED = "vllm:cache_config_info", "hmas_engine_step_lag_seconds_count"
@@ -121,7 +129,7 @@ WANTED = {
     for dialect in DIALECTS
     for name in (
         dialect.running, dialect.waiting, dialect.kv_usage, dialect.preemptions, dialect.prompt_tokens,
-        dialect.generation_tokens, f"{dialect.inter_token}_sum", f"{dialect.inter_token}_count",
+        dialect.generation_tokens, *dialect.parked, f"{dialect.inter_token}_sum", f"{dialect.inter_token}_count",
     )
 } | {name.encode(): name for name in (CACHE_CONFIG, EMULATED, SLEEP_STATE, SLEEP_CALLS)}  # fmt: skip
 
@@ -164,7 +172,7 @@ def read(metrics: Metrics, dialect: Dialect) -> Reading | None:
         return None
     return Reading(
         running=running,
-        waiting=sane_int(whole(metrics, dialect.waiting)) or 0,
+        waiting=sum(sane_int(whole(metrics, name)) or 0 for name in (dialect.waiting, *dialect.parked)),
         kv_usage=min(1.0, sane(mean(metrics, dialect.kv_usage)) or 0.0),
         preemptions=sane_int(total(metrics, dialect.preemptions)) or 0,
         prompt_tokens=sane(total(metrics, dialect.prompt_tokens)),

@@ -69,6 +69,9 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     engine.occupy(state.now_s, entry, None)
     blocks = state.gate.need(prefill, entry, 1.0)
     state.split_books.begin(state.now_s, entry, engine, prefill, blocks, state.prefill_s(entry, prefill))
-    (engine if message.prefilled else prefill).adopt_one()
-    if message.prefilled:
+    if message.prefilled or prefill.info.needs_partner:
+        engine.adopt_one()
+    if not message.prefilled:
+        prefill.adopt_one()
+    else:
         state.split_books.computed(state.now_s, entry)

@@ -24,6 +24,7 @@ from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import EntryState, QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.intake import succeed
+from hmas.worker.agent.split.rules import partnered
 from hmas.worker.agent.state import WorkerState
 
 
@@ -218,7 +219,7 @@ def _another(state: WorkerState, entry: QueueEntry, failed: EngineState, engines
     """Returns whether one of `engines` that is not suspected could take the request and has not failed with it, as
     `failed` has now, or others before."""
     lost = (*entry.tried, failed.start_id)
-    hopeful = (e for e in engines if e.start_id not in lost and not e.life.suspected)
+    hopeful = partnered([e for e in engines if e.start_id not in lost and not e.life.suspected])
     return any(state.gate.could_ever(engine, entry.request.prompt_tokens) for engine in hopeful)
 
 

@@ -190,7 +190,9 @@ def engineless_too_long(state: WorkerState) -> bool:
 
 def no_engine_message(state: WorkerState) -> str:
     patience_s = state.config.no_engine_patience_s
+    alone = sorted(e.name for e in state.fleet.values() if e.life.serves and e.info.needs_partner and e not in state.up)
+    why = f"; {alone[0]} is up and has no other engine that does the other half of its requests" if alone else ""
     return (
         f"all engines of worker {state.config.worker} have been down, or without a token for any request, for at least "
-        f"{patience_s:g} s: retry later"
+        f"{patience_s:g} s{why}: retry later"
     )

@@ -14,6 +14,7 @@ from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.refusal import refuse_hopeless
 from hmas.worker.agent.split.pair_choice import EnginePair, choose_pair
+from hmas.worker.agent.split.rules import partnered
 from hmas.worker.agent.state import WorkerState
 
 SUSPECTED_S = 1e9  # more than any request costs
@@ -64,9 +65,9 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
         if pair is not None:
             effects.append(grant(state, pair, lane))
             roomy = [engine for engine in roomy if engine.open]
-        elif willing and any(_could_bring(state, gateway, e, entry) for e in state.awake):
+        elif willing and any(_could_bring(state, gateway, e, entry) for e in _left(entry, state.awake)):
             break
-        elif any(_could_take(state, e, entry) for e in state.up):
+        elif any(_could_take(state, e, entry) for e in _left(entry, state.up)):
             state.park(entry)
             state.sleep_waits.note(state.now_s, entry)
             parked += 1
@@ -127,6 +128,13 @@ def _has_slack(state: WorkerState, lane: int, engine: EngineState) -> bool:
     if not engine.open or engine.prefill or sample is None or not engine.counts.measured(state.now_s):
         return False
     return sample.step_s <= state.config.spill_share * state.layout.cuts_s[lane]
+
+
+def _left(entry: QueueEntry, engines: list[EngineState]) -> list[EngineState]:
+    """Returns those of `engines` that have not lost the request, without those whose partners all have."""
+    if not entry.tried:
+        return engines
+    return partnered([engine for engine in engines if engine.start_id not in entry.tried])
 
 
 def _could_take(state: WorkerState, engine: EngineState, entry: QueueEntry) -> bool:
@@ -245,6 +253,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
         timeline=timeline,
         prefill=entry.prefill_on,
         choice=pair.choice,
+        bootstrap_port=prefill.info.bootstrap_port if pair.prefill is not None else 0,
     )
     return ToGateway(entry.gateway, message)
 

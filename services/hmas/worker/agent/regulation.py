@@ -15,6 +15,7 @@ from hmas.worker.agent.engines.engine_state import EngineState
 from hmas.worker.agent.entry.entry import EntryState
 from hmas.worker.agent.intake import engineless_too_long, no_engine_message
 from hmas.worker.agent.refusal import refuse_late
+from hmas.worker.agent.split.rules import unpaired
 from hmas.worker.agent.state import WorkerState
 
 
@@ -23,7 +24,8 @@ def on_engine_up(state: WorkerState, event: EngineWentUp) -> list[WorkerEffect]:
     engine.n_run = engine.b_token = 0  # this start of the engine has been told no limits yet
     first = engine.life.starts == 1 and event.info.epoch  # gateways may be using it without us
     announced = announcements.heartbeat(state) if first else []
-    return [*_adopt(state, engine), *announced]
+    others = (each for each in state.fleet.values() if each.life.answers)
+    return [*_adopt(state, engine), *announced, *unpaired(engine, others)]
 
 
 def on_topology(state: WorkerState, event: TopologyReceived) -> list[WorkerEffect]:

@@ -28,7 +28,8 @@ from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 from hmas.worker.agent.reports import TelemetryReports
-from hmas.worker.agent.split.split_books import SplitBooks, able
+from hmas.worker.agent.split.rules import partnered, splits
+from hmas.worker.agent.split.split_books import SplitBooks
 
 
 class WorkerState:
@@ -171,13 +172,13 @@ class WorkerState:
     def see_engines(self) -> None:
         """Notes which engines are up and awake, and since when there is none that is not suspected. One that is asleep
         is none that is missing."""
-        self.up = [engine for engine in self.fleet.values() if engine.life.serves]
-        self.awake = [engine for engine in self.up if not engine.life.asleep]
+        self.up = partnered([engine for engine in self.fleet.values() if engine.life.serves])
+        self.awake = partnered([engine for engine in self.up if not engine.life.asleep])
         if any(engine.life.asleep or not engine.life.suspected for engine in self.up):
             self.engineless_since_s = None
         elif self.engineless_since_s is None:
             self.engineless_since_s = self.now_s
-        self.splits = self.config.split.rule != "never" and able(self.awake)
+        self.splits = splits(self.config.split, self.awake)
         self.queue.price_for(kinds_of([engine.info.engine_kind for engine in self.awake or self.up]))
         self.arrange()
         self.sleep_waits.see_engines(self.now_s, self.up, self.queue.entries())

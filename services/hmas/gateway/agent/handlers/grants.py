@@ -37,7 +37,7 @@ def _start(state: GatewayState, entry: LedgerEntry, worker: str, grant: Grant) -
     state.ledger.run(entry, state.now_s, state.next_run(), grant.engine, grant.grant)
     state.stalls.started(state.now_s, entry)
     if grant.prefill:
-        state.legs.begin(state.now_s, entry, grant.prefill)
+        state.legs.begin(state.now_s, entry, grant.prefill, at_once=grant.bootstrap_port > 0)
     state.router.granted(worker, entry.request)
     entry.relegated = grant.timeline.relegated
     start = StartRun(request_id=grant.request_id, run=entry.run, worker=worker, engine=grant.engine, grant=grant)

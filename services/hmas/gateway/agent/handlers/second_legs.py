@@ -18,7 +18,7 @@ def on_prompt_computed(state: GatewayState, event: PromptComputed) -> list[Gatew
         return []
     state.legs.computed(state.now_s, leg)
     if state.is_unattended(entry.worker):
-        return _go_on(state, entry, leg, entry.engine)
+        return [] if leg.proceeds else _go_on(state, entry, leg, entry.engine)
     return [ToWorker(entry.worker, Prefilled(event.request_id, entry.grant, event.cached_tokens))]
 
 
@@ -53,7 +53,7 @@ def tend(state: GatewayState) -> list[GatewayEffect]:
         entry = leg.entry
         at_prefill = not (leg.proceeds and state.stalls.is_still(entry.ref) and _answers(state, entry))
         name = leg.prefill if at_prefill else entry.engine
-        doing = "hand the prompt over" if leg.proceeds else "compute the prompt"
+        doing = "hand the prompt over" if leg.reads else "compute the prompt"
         message = f"the engine {name} did not {doing} within {bound_s:.1f} s"
         ended = replace(stalled_end(entry, message), at_prefill=at_prefill)
         effects += [StopRun(entry.request.id, entry.run, message), *give_back(state, entry, ended)]

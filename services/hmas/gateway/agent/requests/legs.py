@@ -16,8 +16,8 @@ from hmas.gateway.agent.requests.stalls import EnginePace
 
 @dataclass(slots=True)
 class Leg:
-    """`prefill` computes the prompt, and has done so if `computed`. `proceeds`: the answering engine has the request.
-    `since_s`: when the last of these three began."""
+    """`prefill` computes the prompt, and has done so if `computed`. `proceeds`: the answering engine has the request,
+    from the beginning where both get it at once. `since_s`: when the last of these three began."""
 
     entry: LedgerEntry
     run: int
@@ -25,6 +25,11 @@ class Leg:
     since_s: float
     computed: bool = False
     proceeds: bool = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether all that is missing is that the answering engine reads the prompt."""
+        return self.computed and self.proceeds
 
 
 class Legs:
@@ -37,8 +42,8 @@ class Legs:
         self._reading = EnginePace()  # from going on to the first token
         self._moved_s: dict[str, float] = {}  # when an engine last computed a prompt or had one read
 
-    def begin(self, now_s: float, entry: LedgerEntry, prefill: str) -> None:
-        self._legs[entry.request.id] = Leg(entry, entry.run, prefill, now_s)
+    def begin(self, now_s: float, entry: LedgerEntry, prefill: str, *, at_once: bool = False) -> None:
+        self._legs[entry.request.id] = Leg(entry, entry.run, prefill, now_s, proceeds=at_once)
 
     def of(self, entry: LedgerEntry) -> Leg | None:
         """Returns how far a request has got that runs split and has no token; None: it does not, or has one."""
@@ -54,7 +59,7 @@ class Legs:
 
     def answered(self, now_s: float, leg: Leg) -> None:
         """Records that the first token came."""
-        self._learn(now_s, leg, self._reading)
+        self._learn(now_s, leg, self._reading if leg.computed else self._computing)
         del self._legs[leg.entry.request.id]
 
     def undirected(self, now_s: float) -> Iterator[Leg]:
@@ -66,16 +71,16 @@ class Legs:
     def stuck(self, now_s: float) -> Iterator[tuple[Leg, float]]:
         """Yields those that a part of takes too long, with the seconds that were allowed. Of an answer that is not
         streamed the first token is not seen: it is among them if another request shows that the engine stands still."""
-        legs = [leg for leg in self._running() if leg.proceeds or not leg.computed]
+        legs = [leg for leg in self._running() if leg.reads or not leg.computed]
         tokens = Counter[tuple[str, bool]]()
         for leg in legs:
-            tokens[leg.prefill, leg.proceeds] += leg.entry.request.prompt_tokens
+            tokens[leg.prefill, leg.reads] += leg.entry.request.prompt_tokens
         bounds_s = {at: self._bound_s(self._reading if at[1] else self._computing, n) for at, n in tokens.items()}
         still, unseen = set(), []
         for leg in legs:
-            moved_s, bound_s = self._moved_s.get(leg.prefill, leg.since_s), bounds_s[leg.prefill, leg.proceeds]
+            moved_s, bound_s = self._moved_s.get(leg.prefill, leg.since_s), bounds_s[leg.prefill, leg.reads]
             waited_s = now_s - leg.since_s
-            if leg.proceeds and not leg.entry.request.stream:
+            if leg.reads and not leg.entry.request.stream:
                 if leg.since_s >= moved_s and waited_s > bound_s:
                     unseen.append((leg, bound_s))
             elif now_s - max(moved_s, leg.since_s) > bound_s or waited_s > self._config.starved * bound_s:

@@ -152,8 +152,8 @@ class Router:
 
     def silent(self, pool: str) -> list[tuple[KnownWorker, EngineInfo]]:
         """Returns the pool's working engines of workers whose streams are not open and that do not drain. An engine
-        that is asleep, whose endpoint belongs to a connected worker now, or whose lease another worker has taken, is
-        not among them. The caller must not change the list."""
+        that is asleep or needs a partner, whose endpoint belongs to a connected worker now, or whose lease another
+        worker has taken, is not among them. The caller must not change the list."""
         silent = self._silent.get(pool)
         if silent is None:
             workers = self._pools.get(pool, {}).values()
@@ -163,20 +163,22 @@ class Router:
                 for worker in workers
                 if worker.name not in self._grants and self._is_sound(worker)
                 for engine in worker.heartbeat.engines
-                if engine.serves and engine.endpoint not in served and not self._claims.has_lost(worker.name, engine)
+                if _serves_alone(engine)
+                and engine.endpoint not in served
+                and not self._claims.has_lost(worker.name, engine)
             ]
             if pool in self._pools:
                 self._silent[pool] = silent
         return silent
 
     def working(self, pool: str) -> list[tuple[KnownWorker, EngineInfo]]:
-        """Returns the pool's working engines, whether or not their workers' streams are open."""
+        """Returns the pool's working engines that need no partner, whether or not their workers' streams are open."""
         connected = [
             (worker, engine)
             for worker in self._pools.get(pool, {}).values()
             if worker.name in self._grants and worker.heartbeat.wire_version == WIRE_VERSION
             for engine in worker.heartbeat.engines
-            if engine.serves and not self._claims.has_lost(worker.name, engine)
+            if _serves_alone(engine) and not self._claims.has_lost(worker.name, engine)
         ]
         return connected + self.silent(pool)
 
@@ -280,3 +282,8 @@ def _is_emptied(before: tuple[EngineInfo, ...], engine: EngineInfo, *, rose: boo
     if engine.sleep_level:
         return engine.sleep_level != slept
     return rose and slept is None
+
+
+def _serves_alone(engine: EngineInfo) -> bool:
+    """Returns whether an engine is up and awake and a gateway can send requests to it by itself."""
+    return engine.serves and not engine.needs_partner

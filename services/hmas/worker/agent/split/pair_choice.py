@@ -111,7 +111,7 @@ def choose_pair(
     if not prefills:
         return None
     usable = (each for each in state.awake if not each.life.suspected and each.start_id not in entry.tried)
-    rule = rule_for(config, min(each.tokens for each in prefills), {engine.info.role for engine in usable})
+    rule = rule_for(config, min(each.tokens for each in prefills), usable)
     place, best = in_line(state.up), dict[tuple[bool, bool], _Candidate]()  # by whether it is allowed, and whole
     due_s = inf if entry.relegated or state.now_s > entry.ttft_deadline_s else entry.ttft_deadline_s - state.now_s
     for answer in answers:

@@ -52,6 +52,8 @@ class SplitBooks:
         leg.predicted_tokens = leg.predicted_p90 = 1.0
         leg.blocks, leg.context_tokens = blocks, 0.0
         prefill.occupy(now_s, leg, prefill_s)
+        if prefill.info.needs_partner:  # both have the request from the beginning
+            answer.books.expect(now_s, entry)
         self._open[entry.request.id] = _HandOver(answer, prefill, leg)
 
     def computed(self, now_s: float, entry: QueueEntry) -> bool:
@@ -94,9 +96,3 @@ class SplitBooks:
     def _free(found: _HandOver) -> None:
         found.prefill.keep(-found.held_blocks)
         found.held_blocks = 0
-
-
-def able(engines: list[EngineState]) -> bool:
-    """Returns whether some two of these engines can hand KV over to one another."""
-    kinds = [engine.info.kv for engine in engines if engine.info.kv]
-    return len(kinds) > len(set(kinds))
