@@ -53,7 +53,7 @@ def _outcome(exchanges: Sequence[Exchange]) -> list[str]:
     ended well, or where a job's budget, which the gateway's agent divides, decides."""
     if any(each.outcome is not Outcome.FINISHED or each.job_budget_s is not None for each in exchanges):
         return []
-    missed, exchange = max(((_missed(each), each) for each in exchanges), key=lambda found: max(found[0].values()))
+    missed, exchange = max(((missed_by(each), each) for each in exchanges), key=lambda found: max(found[0].values()))
     late = {name: late_s for name, late_s in missed.items() if late_s > 0.0}
     if not late:
         return ["on_time=true"]
@@ -62,7 +62,7 @@ def _outcome(exchanges: Sequence[Exchange]) -> list[str]:
     return [*due, "on_time=false", f"missed={','.join(late)}", f"late_ms={_ms(max(late.values()))}"]
 
 
-def _missed(exchange: Exchange) -> dict[str, float]:
+def missed_by(exchange: Exchange) -> dict[str, float]:
     """Returns by how many seconds a request that finished missed each of its SLOs, at most 0 of one that it kept. A
     pace that was missed counts as the time by which the last token came later for it."""
     slo, arrival_s, tokens = slo_in_force(exchange), exchange.request.arrival_s, exchange.output_tokens

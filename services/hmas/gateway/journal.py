@@ -14,6 +14,7 @@ from hmas.contracts.gateway import RouteChosen
 from hmas.contracts.request import Annotation
 from hmas.gateway.exchange import Exchange, RunTrace
 from hmas.gateway.legs_told import legs_told
+from hmas.gateway.one_sentence import sentence_of
 from hmas.gateway.witness import Witness
 from hmas.laws.kind_costs import cost_among
 
@@ -79,7 +80,7 @@ class RequestJournal(Witness):
 def timeline_json(exchange: Exchange, gateway: str, group_of: GroupOf | None = None) -> bytes:
     """Returns what happened to one request, as JSON. Times are in seconds since its arrival at the gateway; null: not
     happened. `group_of` names the groups of the plan in force to which its engines belong."""
-    timeline = _request(exchange, gateway)
+    timeline = {"why": sentence_of(exchange), **_request(exchange, gateway)}
     if exchange.stage is not None:
         timeline["job"] = {**asdict(exchange.stage), "linked": exchange.stage.linked.value}
     if exchange.annotation is not None:

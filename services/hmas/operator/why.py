@@ -90,7 +90,9 @@ def render_why(timeline: dict[str, Any]) -> RenderableType:
     """Renders a timeline: its plain fields and each group of them as one table, a list of flat groups (attempts) as one
     with a row each, and one of nested groups (runs with what happened in the worker's queue) as a table each."""
     parts: list[RenderableType] = []
-    plain = {k: v for k, v in timeline.items() if not isinstance(v, dict | list)}
+    if timeline.get("why"):
+        parts.append(Text(harmless(timeline["why"]), style="bold"))
+    plain = {k: v for k, v in timeline.items() if k != "why" and not isinstance(v, dict | list)}
     parts.append(_section("request", plain))
     for name, value in timeline.items():
         if isinstance(value, dict):
