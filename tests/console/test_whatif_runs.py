@@ -86,7 +86,7 @@ async def test_an_answer_without_end_is_not_read(monkeypatch: pytest.MonkeyPatch
 async def test_without_the_simulator_nothing_is_started() -> None:
     assert lacking() == ""
     book = WhatIfBook(lacks=lacking(("json", "no_such_package")))
-    with pytest.raises(HTTPException, match="no_such_package is missing: pip install 'hmas\\[sim\\]'"):
+    with pytest.raises(HTTPException, match=r"no_such_package is missing: .*pip install .*\[sim\]"):
         WhatIfRunner(book, lambda: 9.0, (), command("")).start(ASKED)
     assert book.running is None
 

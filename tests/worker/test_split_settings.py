@@ -35,6 +35,6 @@ def test_a_split_that_no_engine_can_carry_out_is_told_of(
 def test_a_file_says_the_role_of_each_engine() -> None:
     text = b"- {url: 'http://a:1', role: prefill, kv_transfer: nixl-pull}\n- {url: 'http://b:1', role: decode}\n"
     assert [(each.role, each.kv_transfer) for each in parse_engines(text)] == [("prefill", "nixl-pull"), ("decode", "")]
-    for wrong in (b"role: prefiller", b"role: both", b"kv_transfer: nixl-push"):
+    for wrong in (b"role: prefiller", b"role: both", b"kv_transfer: files"):
         with pytest.raises(EngineFileError, match=r"entry 0\.(role|kv_transfer) \(line 1\): Input should be"):
             parse_engines(b"- {url: 'http://a:1', %b}" % wrong)
