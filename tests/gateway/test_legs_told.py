@@ -15,7 +15,7 @@ from hmas.contracts.execution import Prefilled, Proceed
 from hmas.contracts.pair_forecast import PairDecision, PairForecast, PairReason
 from tests.gateway.gateway_harness import CHAT, PATH, Gateway, answer, client, engine_info, gateway
 from tests.gateway.test_picker import stream
-from tests.gateway.test_split_runs import computes, fails, is_first, legs
+from tests.gateway.test_split_runs import asked_by_proxy, computes, fails, is_first, legs
 from tests.worker.adapters.scripted_engine import Peer
 
 ROUNDED_S = 1e-5  # the parts are told in whole microseconds
@@ -123,15 +123,12 @@ async def test_of_one_engine_no_legs_are_told() -> None:
         assert not {"prefill_engine", "ttft_parts", "choice"} & run.keys()
 
 
-async def test_where_a_proxy_sends_one_leg_none_are_told() -> None:
-    async with gateway() as g, stream(g) as s:
-        g.workers.changes = {"prefill": "e1"}
-        s.request()
-        s.body()
-        await s.says(2)
-        [submitted] = g.workers.submits
+async def test_of_what_a_proxy_carries_the_parts_are_told_too() -> None:
+    async with gateway(behave=legs()) as g, stream(g) as s:
+        told = await asked_by_proxy(g, s)
         s.answer()
         await s.says(3)
         await s.end()
-        found = orjson.loads(g.records.journal.timeline(submitted[1].request.id) or b"")
-        assert [(run["engine"], "prefill_engine" in run) for run in found["runs"]] == [("e1", False)]
+        [run] = orjson.loads(g.records.journal.timeline(told.request_id) or b"")["runs"]
+        assert (run["engine"], run["prefill_engine"]) == ("e1", "e1")
+        assert min(run["ttft_parts"][name] for name in ("queued_s", "prefill_s", "waited_s")) >= 0.0

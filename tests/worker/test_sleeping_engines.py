@@ -106,6 +106,7 @@ def test_a_tenant_that_prefers_a_refusal_gets_one() -> None:
     agent = worker("e1")
     put_to_sleep(agent, 1.0)
     agent.submit(2.0, replace(request("r1"), relegate=False))
+    assert refused(agent.step(3.0, CycleTicked())) == []
     assert refused(agent.step(60.0, CycleTicked()))[0].outcome is Outcome.SLO_UNREACHABLE
 
 

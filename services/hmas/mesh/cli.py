@@ -134,9 +134,7 @@ def up(
     from hmas.mesh.paired_engines import with_roles
     from hmas.mesh.planned_engines import with_plan
     from hmas.mesh.up import serve
-    from hmas.runtime.open_files import raise_open_files
 
-    raise_open_files()  # what it starts has its limit
     run_command(lambda: serve(with_plan(with_roles(options, prefill, decode), plan, catalogue, gpus or ()), console))
 
 

@@ -26,6 +26,7 @@ from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
 from hmas.runtime.harmless_text import harmless
+from hmas.runtime.open_files import raise_open_files
 
 ANSWER_S = 5.0  # for which an engine may take to list its models
 MAX_ANSWER_BYTES = 4 * 2**20
@@ -186,6 +187,7 @@ async def serve(options: MeshOptions, console: Console) -> int:
 
     Raises MeshFailed, NatsBinaryMissing, PortRefused or another ValueError.
     """
+    raise_open_files()  # what it starts has its limit
     with sole_owner(options.data_dir):
         wanted_ports(options)  # at once, because the mesh itself may have to wait for its engines
         return await _serve(options, console)
