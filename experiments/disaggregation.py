@@ -35,6 +35,7 @@ THRESHOLDS = (256, 1024)
 WHOLE, AUTO = "whole", "auto"
 SYSTEMS = (WHOLE, *ROLES, *(f"beyond {tokens}" for tokens in THRESHOLDS), AUTO)
 NEAR, AHEAD, ROWS_AHEAD = 2.0, 5.0, 3
+HEAVY_RPS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,13 +142,15 @@ def compute(cell: SplitCell, data: Path | None) -> Figures:
 
 
 def cells(options: Options, found: Finished) -> Iterator[Sequence[SplitCell]]:
-    for seed in _seeds(options):
-        for nth in (1, 2, 0):
-            yield [
-                SplitCell(traffic=traffic, rate_rps=traffic.rates[nth], system=system, seed=seed)
-                for traffic in TRAFFIC
-                for system in SYSTEMS
-            ]
+    for heavy in (False, True):  # what takes longest comes last
+        for seed in _seeds(options):
+            for nth in (1, 2, 0):
+                yield [
+                    SplitCell(traffic=traffic, rate_rps=traffic.rates[nth], system=system, seed=seed)
+                    for traffic in TRAFFIC
+                    if (traffic.rates[0] > HEAVY_RPS) is heavy
+                    for system in SYSTEMS
+                ]
 
 
 def _seeds(options: Options) -> range:
