@@ -6,6 +6,7 @@ import pytest
 
 from experiments.disaggregation import (
     AUTO,
+    FIRST_SEED,
     ROLES,
     SYSTEMS,
     TRAFFIC,
@@ -24,7 +25,7 @@ from hmas.engine.named import named_profile
 MIX = TRAFFIC[0]
 
 
-def cell(system: str, seed: int = 2) -> SplitCell:
+def cell(system: str, seed: int = FIRST_SEED) -> SplitCell:
     return SplitCell(traffic=MIX, rate_rps=MIX.rates[0], system=system, seed=seed)
 
 
@@ -82,7 +83,7 @@ def test_sizes_are_those_of_the_traffic_and_prompts_are_read(monkeypatch: pytest
     monkeypatch.setattr("experiments.disaggregation.perceived", lambda workload, folder: workload)
     code = next(each for each in TRAFFIC if each.name == "code")
     plain = offered_to(cell(WHOLE))
-    long = offered_to(SplitCell(traffic=code, rate_rps=MIX.rates[0], system=WHOLE, seed=2))
+    long = offered_to(SplitCell(traffic=code, rate_rps=MIX.rates[0], system=WHOLE, seed=FIRST_SEED))
     sizes = {each.id: each for each in plain.requests}
     assert all(each.prompt for each in long.requests)
     common = [each for each in long.requests if each.id in sizes]  # what fits the context of both
@@ -94,7 +95,7 @@ def test_sizes_are_those_of_the_traffic_and_prompts_are_read(monkeypatch: pytest
 
 def test_a_recorded_trace_needs_its_folder_and_is_told_apart() -> None:
     recorded = next(each for each in TRAFFIC if each.is_recorded)
-    wanted = SplitCell(traffic=recorded, rate_rps=4.0, system=AUTO, seed=2)
+    wanted = SplitCell(traffic=recorded, rate_rps=4.0, system=AUTO, seed=FIRST_SEED)
     with pytest.raises(ValueError, match="give --data FOLDER"):
         offered_to(wanted)
     setup = setup_of(wanted, named_profile(recorded.profile))

@@ -172,6 +172,12 @@ def test_a_prompt_waits_while_it_would_make_somebody_late_and_its_own_time_allow
     assert len(ask(decoding("e1", "e2"), 0.9)) == 1
 
 
+def test_a_prompt_does_not_wait_if_it_makes_a_quarter_of_a_request_late() -> None:
+    """Otherwise engines would stand idle until many prompts had to begin at once."""
+    assert len(ask(decoding("e1", "e2"), 8.0, prompt_tokens=1500)) == 1
+    assert ask(decoding("e1", "e2"), 8.0, prompt_tokens=2500) == []
+
+
 def test_a_prompt_does_not_wait_for_those_who_have_time() -> None:
     assert len(ask(decoding("e1", "e2", slo=Slo(4.0, 0.2)), 8.0)) == 1
 

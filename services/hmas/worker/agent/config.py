@@ -181,7 +181,7 @@ class SplitConfig:
     beyond_tokens: int = 0
     error: float = 0.3
     grain: float = 0.05
-    harmless: float = 0.02
+    harmless: float = 0.3
     spare_s: float = 0.5
     hop_s: float = 0.005
     token_s: float = 2e-5
