@@ -5,8 +5,9 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hmas.laws.moore_hodgson import to_give_up
 from hmas.worker.agent.order.deadline_order import DeadlineOrder
-from hmas.worker.agent.order.moore_hodgson import PlannedWork, to_give_up
+from hmas.worker.agent.order.planned_work import PlannedWork
 from tests.worker.builders import entry
 
 jobs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 30)), min_size=1, max_size=9)

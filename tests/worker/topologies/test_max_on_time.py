@@ -15,7 +15,7 @@ from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.order import deadline_order
 from hmas.worker.agent.order.deadline_order import DeadlineOrder
 from hmas.worker.agent.order.fairness import FairnessConfig
-from hmas.worker.agent.order.moore_hodgson import PlannedWork
+from hmas.worker.agent.order.planned_work import PlannedWork
 from hmas.worker.agent.order.relegated import RelegatedConfig
 from hmas.worker.agent.order.service_rate import ServiceRate, ServiceRateConfig
 from hmas.worker.agent.order.surges import SurgesConfig

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from math import inf
 
+from hmas.laws.moore_hodgson import ROUNDING, to_give_up
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.order.keyed_heap import Rank
-from hmas.worker.agent.order.moore_hodgson import ROUNDING, PlannedWork, to_give_up
+from hmas.worker.agent.order.planned_work import PlannedWork
 
 BLOCK = 64  # jobs in a new block; a block is split when it has twice as many
 

@@ -26,7 +26,7 @@ from hmas.worker.agent.engines.service_view import EngineOccupancy, ServiceView
 from hmas.worker.agent.entry.entry import QueueEntry
 from hmas.worker.agent.order.fairness import YIELDED_S, Fairness
 from hmas.worker.agent.order.job_plan import budgeted
-from hmas.worker.agent.order.moore_hodgson import PlannedWork
+from hmas.worker.agent.order.planned_work import PlannedWork
 from hmas.worker.agent.order.service_rate import ServiceRate, ServiceRateConfig
 
 

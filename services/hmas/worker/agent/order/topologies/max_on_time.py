@@ -1,6 +1,6 @@
 """MaxOnTime: the order that keeps the most requests on time, by Moore-Hodgson over predicted work and measured service.
 
-`moore_hodgson.py` has the classic case with its proof. In the general case (weights, arrivals, a batched engine,
+`hmas.laws.moore_hodgson` has the classic case with its proof. In the general case (weights, arrivals, a batched engine,
 predictions) this is a heuristic. `work_model.py` tells what a request takes up of the engines, when that must be done
 and what it is worth, `fairness.py` whose requests step aside; the request with the most work per unit of value is given
 up first.
@@ -31,7 +31,7 @@ from hmas.worker.agent.order.deadline_order import DeadlineOrder
 from hmas.worker.agent.order.fairness import Fairness, FairnessConfig
 from hmas.worker.agent.order.job_plan import JobPlan, JobPlanConfig, StagePlan, budgeted
 from hmas.worker.agent.order.keyed_heap import KeyedHeap, Rank
-from hmas.worker.agent.order.moore_hodgson import PlannedWork
+from hmas.worker.agent.order.planned_work import PlannedWork
 from hmas.worker.agent.order.relegated import Relegated, RelegatedConfig
 from hmas.worker.agent.order.surges import Surges, SurgesConfig
 from hmas.worker.agent.order.work_model import WorkModel, WorkModelConfig

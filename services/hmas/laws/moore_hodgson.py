@@ -21,51 +21,36 @@ alone is given up at once. Where all prices are the works, this is the classic c
 """
 
 from collections.abc import Iterable
-from copy import deepcopy
 from heapq import heappop, heappush
-from math import inf
+from typing import Protocol, TypeVar
 
-from hmas.worker.agent.entry.entry import QueueEntry
-from hmas.worker.agent.order.keyed_heap import Rank
-
-ROUNDING = 1e-9  # engine seconds by which sums of work may differ through rounding
+ROUNDING = 1e-9  # work by which sums may differ through rounding
 
 
-class PlannedWork:
-    """The work of one queued request as the planner sees it.
+class DueWork(Protocol):
+    """A job: `work`, in any unit, is due at `due_s`. `price` is work per unit of value: the job with the highest price
+    is given up first."""
 
-    `work` is in engine seconds and must be done by the instant `due_s`; `price` is work per unit of value, so the job
-    with the highest price is given up first; `rank` is its rank in the order, (key, seq). `passing` is the slack that
-    it needs to go before others: its work, or infinite for one that may not.
-    """
+    @property
+    def due_s(self) -> float: ...
 
-    __slots__ = ("due_s", "entry", "passing", "price", "rank", "work")
+    @property
+    def work(self) -> float: ...
 
-    def __init__(
-        self, entry: QueueEntry, key: float, due_s: float, work: float, price: float, *, passes: bool = True
-    ) -> None:
-        self.passing = work if passes else inf
-        self.entry = entry
-        self.rank: Rank = (key, entry.seq)
-        self.due_s = due_s
-        self.work = work
-        self.price = price
-
-    def __deepcopy__(self, memo: dict[int, object]) -> "PlannedWork":
-        twin = memo[id(self)] = object.__new__(PlannedWork)
-        twin.entry = deepcopy(self.entry, memo)
-        twin.passing, twin.rank, twin.due_s = self.passing, self.rank, self.due_s
-        twin.work, twin.price = self.work, self.price
-        return twin
+    @property
+    def price(self) -> float: ...
 
 
-def to_give_up(jobs: Iterable[PlannedWork], now_s: float, rate: float) -> list[PlannedWork]:
+Job = TypeVar("Job", bound=DueWork)
+
+
+def to_give_up(jobs: Iterable[Job], now_s: float, rate: float) -> list[Job]:
     """Returns those of `jobs`, which are in the order of their due times, to give up so that the others are on time.
 
-    They are worked off from `now_s` on, at `rate` engine seconds of work per second. O(n log n).
+    They are worked off from `now_s` on, at a `rate` of work per second. O(n log n).
     """
-    taken: list[tuple[float, int, PlannedWork]] = []  # a heap: highest price first, of equal prices the later job
-    given_up, before, limit = list[PlannedWork](), 0.0, ROUNDING - rate * now_s
+    taken: list[tuple[float, int, Job]] = []  # a heap: highest price first, of equal prices the later job
+    given_up, before, limit = list[Job](), 0.0, ROUNDING - rate * now_s
     for number, job in enumerate(jobs):
         if job.work > rate * (job.due_s - now_s):
             given_up.append(job)
