@@ -14,13 +14,14 @@ from typing import Protocol
 from hmas.laws.moore_hodgson import to_give_up
 
 TransferKey = tuple[float, ...]
+REUSE, COLLECTIVE, HAND_OVER = 1, 2, 3  # stages of a prompt (MFS §3.1)
 TIMELY, GIVEN_UP, TOO_LATE = 0.0, 1.0, 2.0  # which of them goes first
 
 
 class WaitingTransfer(Protocol):
     """A transfer of which `left` bytes have yet to come. `number` counts in the order in which they were asked for.
-    `due_s` is infinite where nothing is known. `stage` says what the bytes are for: the earlier a prompt needs them,
-    the less it is."""
+    `due_s` is infinite where nothing is known. `stage` says what the bytes are for: `REUSE`, `COLLECTIVE` or
+    `HAND_OVER`."""
 
     @property
     def number(self) -> int: ...

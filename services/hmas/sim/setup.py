@@ -16,6 +16,8 @@ from hmas.perception.agent.agent import CPU_SHARE
 from hmas.qos.agent.config import QosConfig
 from hmas.sim.engine_changes import EngineChange
 from hmas.sim.faults import Fault
+from hmas.sim.network.fabric import Fabric
+from hmas.sim.network.reads import ChunkedReads
 from hmas.sim.scripted_llm import SimulatedModel
 from hmas.sim.times import ModelTimes, measured_times
 from hmas.statera.agent.config import StateraConfig
@@ -40,8 +42,9 @@ class Delays:
 class PoolSetup:
     """One pool of the mesh: the model's name, its `engines` of one `profile`, then those of `others` (profiles and how
     many of each), and the workers to which all of them are dealt out in turn. Where `kv_tokens_per_s` is above 0, any
-    two of the engines can hand KV over, so many tokens in a second; `roles` are what they are meant for, in the order
-    of their numbers."""
+    two of the engines can hand KV over, and each one's port moves so many tokens in a second in each direction, in a
+    network of `kv_fabric`; they read as stock ones do, or in chunks as `kv_chunked` says. `roles` are what they are
+    meant for, in the order of their numbers."""
 
     name: str
     profile: EngineProfile
@@ -50,6 +53,8 @@ class PoolSetup:
     others: tuple[tuple[EngineProfile, int], ...] = ()
     kv_tokens_per_s: float = 0.0
     roles: tuple[str, ...] = ()
+    kv_chunked: ChunkedReads | None = None
+    kv_fabric: Fabric = Fabric()  # noqa: RUF009 (it is frozen)
 
     @property
     def profiles(self) -> tuple[EngineProfile, ...]:

@@ -149,10 +149,11 @@ class SimGateway(SimProcess):
 
     def _go_on(self, effect: GoOn) -> None:
         start, leg = self._first_legs.take(effect)
-        self._run_on(start, effect.engine, leg)
+        self._run_on(start, effect.engine, leg, inf if effect.due_in_s is None else effect.due_in_s)
 
-    def _run_on(self, effect: StartRun, engine: str, leg: SimRun | None = None) -> None:
-        """Sends a request to an engine, which reads its prompt from that of the first `leg`, if there was one."""
+    def _run_on(self, effect: StartRun, engine: str, leg: SimRun | None = None, due_in_s: float = inf) -> None:
+        """Sends a request to an engine, which reads its prompt from that of the first `leg`, if there was one; its
+        first token is then due in `due_in_s`."""
         grant = effect.grant
         urgency, pace_s = (0.0, None) if grant is None else (grant.urgency, grant.pace_s)
         pace = None if pace_s is None else TokenDeadline(pace_s)
@@ -169,7 +170,7 @@ class SimGateway(SimProcess):
         request = journey.offered.engine_request(urgency, pace)
         if leg is not None and endpoint.links is not None:
             run.leg_cached_tokens = leg.cached_tokens
-            endpoint.links.offer(endpoint, effect.request_id, leg.endpoint, leg.request_id)
+            endpoint.links.offer(endpoint, effect.request_id, leg.endpoint, leg.request_id, due_in_s)
             request = replace(request, reads=True)
         endpoint.send(run, request)
 

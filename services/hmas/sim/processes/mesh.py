@@ -24,7 +24,7 @@ from hmas.sim.processes.control import Rehearsing, SimControl
 from hmas.sim.processes.endpoint import SimEndpoint
 from hmas.sim.processes.gateway_shell import SimGateway
 from hmas.sim.processes.heap import EventHeap
-from hmas.sim.processes.kv_links import KvLinks
+from hmas.sim.processes.kv_links import links_of
 from hmas.sim.processes.process import SimProcess
 from hmas.sim.processes.simulated_bus import SimBus
 from hmas.sim.processes.stream import SimStream
@@ -117,7 +117,7 @@ class MeshSim:
         budget = 1.0 - setup.worker_config.delta_frag if setup.worker_config.fenced else inf
         names = [f"e{first + i}" for i in range(len(profiles))]
         cores = zip(names, map(EngineCore, profiles), strict=True)
-        links = KvLinks(self.heap, pool.kv_tokens_per_s) if pool.kv_tokens_per_s else None
+        links = links_of(self.heap, names, pool)
         roles = dict(zip(names, pool.roles, strict=False))
         made = {name: SimEndpoint(self, name, core, budget, links, roles.get(name, "")) for name, core in cores}
         self.endpoints |= made
