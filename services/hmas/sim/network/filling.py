@@ -29,8 +29,9 @@ def by_key(flows: Sequence[User], capacities: Sequence[float]) -> Iterator[tuple
             end += 1
         if end == begin + 1:
             rate = min([free.get(link, capacities[link]) for link in flow.path])
-            for link in flow.path:
-                free[link] = free.get(link, capacities[link]) - rate
+            if rate:
+                for link in flow.path:
+                    free[link] = free.get(link, capacities[link]) - rate
             yield flow, rate
         else:
             yield from _of_one_key(flows[begin:end], free, capacities)

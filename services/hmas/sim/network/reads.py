@@ -97,8 +97,10 @@ class ReadGate:
             ready = [each for each in self._waiting if not each.flying or each.size - each.posted > chunk]
             if not ready:
                 return
-            keys = self._order(ready, self._heap.now_s, self._rate)
-            read = ready[keys.index(min(keys))]
+            read = ready[0]
+            if len(ready) > 1:
+                keys = self._order(ready, self._heap.now_s, self._rate)
+                read = ready[keys.index(min(keys))]
             tokens = min(chunk, read.size - read.posted)
             read.posted += tokens
             read.flying += 1
