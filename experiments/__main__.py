@@ -44,6 +44,7 @@ STUDIES = {
     "run": "experiments.report.pages",
     "second-judge": "experiments.judge.judged_page",
     "season": "experiments.season.page",
+    "transfers": "experiments.transfers",
     "whatif-live": "experiments.whatif_live",
     "plan-changes": "experiments.plan_changes",
     "worth": "experiments.report.worth",
