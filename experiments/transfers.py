@@ -153,15 +153,15 @@ def rows_of(options: Options, found: Finished) -> list[TransferRow]:
     return rows
 
 
-Loads = Mapping[tuple[str, str], TransferRow]
+SystemsAtLoad = Mapping[tuple[str, str], TransferRow]
 
 
-def _by_load(rows: Sequence[TransferRow]) -> list[Loads]:
+def _by_load(rows: Sequence[TransferRow]) -> list[SystemsAtLoad]:
     loads = dict.fromkeys((row.kappa, row.load) for row in rows)
     return [{(row.queue, row.reads): row for row in rows if (row.kappa, row.load) == load} for load in loads]
 
 
-def gained(row: Loads, reads: str, queue: str = MOT) -> float:
+def gained(row: SystemsAtLoad, reads: str, queue: str = MOT) -> float:
     """Returns by how many points more requests are on time than with stock engines."""
     return 100.0 * (row[queue, reads].share - row[queue, STOCK].share)
 
@@ -187,7 +187,7 @@ def goals_of(rows: Sequence[TransferRow]) -> list[Goal]:
 def page_of(rows: Sequence[TransferRow], options: Options, found: Finished) -> dict[str, Any]:
     by_load = _by_load(rows)
 
-    def over(row: Loads, reads: str, queue: str = MOT) -> str:
+    def over(row: SystemsAtLoad, reads: str, queue: str = MOT) -> str:
         difference = paired(row[queue, reads].shares, row[queue, STOCK].shares)
         spread = f" ± {100 * difference.half:.1f}" if difference.half < inf else ""
         return f"{100 * difference.mean:+.1f}{spread}"
