@@ -78,7 +78,7 @@ DT = 0.05  # seconds per tick
 SILENCE = 40  # ticks without a byte after which a side closes its stream; also HMAS_FAIL_OPEN_AFTER_S
 PING, SCRAPE, HEARTBEAT, CYCLE, PROGRESS, RECONNECT = 5, 10, 20, 2, 4, 6  # periods in ticks
 STARTED_DUE, STARTED_LATE = 20, 10  # ticks after a grant: Stop is sent, no other grant is made
-QUIET = 1200  # ticks after which nobody may wait any more
+QUIET = 1200  # ticks in which some request ends, as long as one waits and nothing disturbs
 SETTLED, FILLED = 75, 70  # ticks until books agree, and until engines are full
 LOG = 300  # lines that a violation shows
 
@@ -1252,13 +1252,16 @@ class World:
         self.check_outcomes()
 
     def wait_quiet(self) -> None:
-        most = 2 * QUIET if self.setting.split else QUIET  # half of the engines answer, and each request takes two
-        for _ in range(most):
+        """Waits until all that was asked has ended. Some request ends at least every `QUIET` ticks until then."""
+        settled, still = len(self.outcomes), 0
+        while still < QUIET:
             self.turn()
             if not self.busy:
                 return
+            still = still + 1 if len(self.outcomes) == settled else 0
+            settled = len(self.outcomes)
         waiting = {s.id: list(s.asked) for s in self.gateways.values() if s is not None}
-        raise self.violation("waits", f"after {most * DT:.0f} s there still wait {waiting}")
+        raise self.violation("waits", f"for {QUIET * DT:.0f} s no request has ended, and there still wait {waiting}")
 
     def check_books(self) -> None:
         for gateway in self.gateways.values():
