@@ -154,6 +154,7 @@ class Run:
     excused: bool = False  # it may exceed N_run: the worker could not know of it
     prefill: "Engine | None" = None
     computed: bool = False
+    told: bool = False  # the gateway knows that it is computed
     proceeds: bool = False
     at_once: bool = False
 
@@ -489,6 +490,7 @@ class GatewaySide:
         if not run.active:
             return
         if what == "computed":
+            run.told = True
             self.step(PromptComputed(run.asked.id, run.number, 0))
             return
         if what == "first":
@@ -785,9 +787,11 @@ class WorkerSide:
                 adopt = event.message
                 since = round(adopt.granted_s / DT)
                 leg = adopt.prefill if adopt.first_token_s is None else ""
-                self.grants[request_id] = Granted(
+                self.grants[request_id] = record = Granted(
                     event.gateway, request_id, adopt.attempt, adopt.grant, entry.engine, since, True, prefill=leg
                 )
+                if adopt.prefilled:
+                    self.computed(record)
         if isinstance(event, FromGateway) and isinstance(event.message, Adopt) and event.message.engine in self.samples:
             held = self.grants.get(event.message.request.id)
             self.check(held is not None and held.engine == event.message.engine, "books", "a run is not adopted")
@@ -1307,10 +1311,11 @@ def _brief(said: Any) -> str:
 
 
 def _leg(run: Run) -> tuple[str, bool]:
-    """Which engine computes a run's prompt, and whether it has; neither counts any more once there is a token."""
+    """Which engine computes a run's prompt, and whether its gateway knows that it has; neither counts any more once
+    there is a token."""
     if run.prefill is None or run.asked.relayed is run:
         return "", False
-    return run.prefill.name, run.computed
+    return run.prefill.name, run.told
 
 
 def _failure(run: Run, engine: Engine) -> dict[str, Any]:

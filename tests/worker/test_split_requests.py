@@ -117,6 +117,19 @@ def test_a_request_that_is_adopted_is_booked_on_both(prefilled_there: bool, bloc
     assert proceeds(agent.say(1.1, Prefilled("r1", 7))) == [Proceed("r1", 7, D, 2.9)]
 
 
+def test_a_worker_that_knows_no_engine_yet_books_an_adopted_request_on_both() -> None:
+    agent = Scripted(config())
+    adopt = Adopt(
+        request=request(), attempt=1, annotation=None, engine=D, grant=7, output_tokens=0, granted_s=0.0,
+        first_token_s=None, prefill=P,
+    )  # fmt: skip
+    agent.connect(1.0, "g1", adopt)
+    assert (booked(agent, P)[0], booked(agent, D)[0]) == (1, 1)
+    agent.up(1.1, engine(P, kv="nixl-pull", role="prefill"))
+    agent.say(1.2, Prefilled("r1", 7))
+    assert (booked(agent, P)[0], booked(agent, D)[0]) == (0, 1)
+
+
 def test_roles_bind_where_the_rule_says_so() -> None:
     short, long = request("short", prompt_tokens=100), request("long", prompt_tokens=400)
     agent = two("beyond", beyond_tokens=200)

@@ -49,9 +49,7 @@ def _confirm(state: WorkerState, entry: QueueEntry, message: Adopt) -> list[Work
 
 def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     """Takes a request into the books that runs already, unknown to them."""
-    engine = state.fleet.get(message.engine)
-    if engine is None:
-        engine = state.fleet[message.engine] = EngineState(unknown_engine(message.engine), state.config.engine)
+    engine = _engine(state, message.engine)
     entry = new_entry(state, gateway, message.request, message.attempt)
     state.queue.add(entry)
     if message.annotation is not None:
@@ -62,10 +60,10 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     reserved = state.gate.reserved(entry)
     entry.admit(state.gate.upper(entry), reserved, state.gate.need(engine, entry, reserved))
     entry.run_on(engine.info)
-    prefill = state.fleet.get(message.prefill) if message.first_token_s is None else None
-    if prefill is None:
+    if not message.prefill or message.first_token_s is not None:
         engine.adopt(state.now_s, entry, state.prefill_s(entry, engine), message.first_token_s)
         return
+    prefill = _engine(state, message.prefill)
     engine.occupy(state.now_s, entry, None)
     blocks = state.gate.need(prefill, entry, 1.0)
     state.split_books.begin(state.now_s, entry, engine, prefill, blocks, state.prefill_s(entry, prefill))
@@ -75,3 +73,11 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
         prefill.adopt_one()
     else:
         state.split_books.computed(state.now_s, entry)
+
+
+def _engine(state: WorkerState, name: str) -> EngineState:
+    """Returns the engine of that name, which may not have come up since this worker started."""
+    engine = state.fleet.get(name)
+    if engine is None:
+        engine = state.fleet[name] = EngineState(unknown_engine(name), state.config.engine)
+    return engine
