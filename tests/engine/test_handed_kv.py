@@ -110,6 +110,20 @@ def test_the_last_block_of_a_prompt_stays_free_for_it() -> None:
     assert core.kv.free == 6
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_one_whose_kv_has_come_goes_before_one_that_was_preempted(policy: str) -> None:
+    """The preempted one waits for the memory that the other holds."""
+    core = core_of(max_num_seqs=3, scheduling_policy=policy)
+    core.add(EngineRequest("r", 18, 1, priority=1, reads=True))
+    assert begin(core) == {"r": 17}
+    core.add(EngineRequest("a", 20, 2))
+    while core.kv.free:
+        begin(core)
+    core.handed.landed("r")
+    assert begin(core) == {}
+    assert drain(core) == ["r", "a"]
+
+
 @pytest.mark.parametrize("landed", [False, True], ids=["reading", "landed"])
 def test_a_request_that_reads_can_be_aborted(landed: bool) -> None:
     core = core_of()
@@ -139,18 +153,23 @@ def test_all_end_and_no_memory_is_lost(asked: list[tuple[int, int, bool, bool, b
         if abort:
             aborted.add(f"r{number}")
     flying: list[str] = []
-    for _ in range(2000):
+
+    def happens(turn: int) -> bool:
+        """By draw, and in the end without one: what is never drawn would hold memory for ever."""
+        return turn > 200 or data.draw(st.booleans())
+
+    for turn in range(2000):
         if core.step_begin() is not None:
             core.step_end()
         flying += core.handed.to_read
         core.handed.to_read = {}
-        if data.draw(st.booleans()) and flying:
+        if flying and happens(turn):
             core.handed.landed(flying.pop(data.draw(st.integers(0, len(flying) - 1))))
-        if data.draw(st.booleans()) and aborted:
+        if aborted and happens(turn):
             gone = aborted.pop()
             core.abort(gone)
             flying = [name for name in flying if name != gone]
-        if data.draw(st.booleans()) and core.handed.lent:
+        if core.handed.lent and happens(turn):
             core.handed.give_back(next(iter(core.handed.lent)))
         core.kv.check()
         if not (core.running or core.waiting or flying or core.handed.reading or core.handed.lent or aborted):

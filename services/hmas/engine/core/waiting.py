@@ -2,13 +2,15 @@
 
 from collections import OrderedDict
 from heapq import heappop, heappush
+from itertools import takewhile
 from typing import Protocol
 
 from hmas.engine.core.sequence import Sequence
 
 
 class WaitingQueue(Protocol):
-    """A queue of waiting sequences. `push` adds a new sequence, `push_back_in` one that was preempted."""
+    """A queue of waiting sequences. `push` adds a new sequence, `push_back_in` one that was preempted, or one that has read
+    its prompt's KV; such a one holds memory, so it goes before all others, who may wait for that memory."""
 
     def push(self, seq: Sequence) -> None: ...
     def push_back_in(self, seq: Sequence) -> None: ...
@@ -16,6 +18,10 @@ class WaitingQueue(Protocol):
     def pop(self) -> Sequence: ...
     def remove(self, seq: Sequence) -> None: ...
     def __len__(self) -> int: ...
+
+
+def _holds_memory(seq: Sequence) -> bool:
+    return seq.context > 0
 
 
 class FcfsQueue:
@@ -28,8 +34,10 @@ class FcfsQueue:
         self._queue[seq.id] = seq
 
     def push_back_in(self, seq: Sequence) -> None:
+        before = [] if seq.context else [other.id for other in takewhile(_holds_memory, self._queue.values())]
         self._queue[seq.id] = seq
-        self._queue.move_to_end(seq.id, last=False)
+        for name in (seq.id, *reversed(before)):
+            self._queue.move_to_end(name, last=False)
 
     def peek(self) -> Sequence | None:
         return next(iter(self._queue.values()), None)
@@ -45,25 +53,26 @@ class FcfsQueue:
 
 
 class PriorityQueue:
-    """A queue ordered by (priority, arrival), lower first; a preempted sequence gets its old place.
+    """A queue ordered by (priority, arrival), lower first; a preempted sequence gets its old place. Those that hold
+    memory stand before it.
 
     Operations are O(log n); removed sequences stay in the heap until they reach its top or are cleaned up.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Sequence]] = []
+        self._heap: list[tuple[bool, float, int, Sequence]] = []
         self._live: dict[str, Sequence] = {}
 
     def push(self, seq: Sequence) -> None:
-        heappush(self._heap, (seq.request.priority, seq.order, seq))
+        heappush(self._heap, (not _holds_memory(seq), seq.request.priority, seq.order, seq))
         self._live[seq.id] = seq
 
     push_back_in = push
 
     def peek(self) -> Sequence | None:
-        while self._heap and self._live.get(self._heap[0][2].id) is not self._heap[0][2]:
+        while self._heap and self._live.get(self._heap[0][-1].id) is not self._heap[0][-1]:
             heappop(self._heap)
-        return self._heap[0][2] if self._heap else None
+        return self._heap[0][-1] if self._heap else None
 
     def pop(self) -> Sequence:
         seq = self.peek()
@@ -76,7 +85,7 @@ class PriorityQueue:
     def remove(self, seq: Sequence) -> None:
         del self._live[seq.id]
         if len(self._heap) > 2 * len(self._live) + 64:  # removed sequences must not pile up
-            self._heap = sorted(entry for entry in self._heap if self._live.get(entry[2].id) is entry[2])
+            self._heap = sorted(entry for entry in self._heap if self._live.get(entry[-1].id) is entry[-1])
 
     def __len__(self) -> int:
         return len(self._live)
