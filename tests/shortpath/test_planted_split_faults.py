@@ -38,7 +38,7 @@ def _adopts(change: Callable[[Adopt], Adopt]) -> Answer:
 GATEWAYS: dict[str, tuple[int, Answer]] = {
     "an adopted run hides who computes its prompt": (1, _adopts(lambda adopt: replace(adopt, prefill=""))),
     "an adopted run hides that its prompt is computed": (1, _adopts(lambda adopt: replace(adopt, prefilled=False))),
-    "that a prompt is computed is not told": (5, without(Prefilled)),
+    "that a prompt is computed is not told": (1, without(Prefilled)),
 }
 
 

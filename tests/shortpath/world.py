@@ -79,7 +79,8 @@ SILENCE = 40  # ticks without a byte after which a side closes its stream; also 
 PING, SCRAPE, HEARTBEAT, CYCLE, PROGRESS, RECONNECT = 5, 10, 20, 2, 4, 6  # periods in ticks
 STARTED_DUE, STARTED_LATE = 20, 10  # ticks after a grant: Stop is sent, no other grant is made
 QUIET = 1200  # ticks in which some request ends, as long as one waits and nothing disturbs
-SETTLED, FILLED = 75, 70  # ticks until books agree, and until engines are full
+SETTLED = 115  # ticks until books agree; a lost request is seen first at one engine, then at the other
+FILLED = 70  # ticks until engines are full
 LOG = 300  # lines that a violation shows
 
 HELLO, NOTHING, END = "hello", "ping", "end"  # what a stream carries beside messages
@@ -381,7 +382,7 @@ class GatewaySide:
         for effect in effects:
             match effect:
                 case ToWorker(worker, message):
-                    if isinstance(message, Ended):
+                    if isinstance(message, (Ended, Prefilled)):
                         told.add((message.request_id, message.grant))
                     conn = self.conn(worker)
                     if conn is not None and conn.gateway_up:
@@ -421,6 +422,11 @@ class GatewaySide:
             conn = self.conn(run.worker)
             if run.grant is not None and conn is not None and conn.gateway_up:
                 self.check((run.asked.id, run.grant.grant) in told, "told", f"no Ended for {run.grant}")
+        if isinstance(event, PromptComputed):
+            run = self.runs[event.request_id]
+            conn = self.conn(run.worker)
+            if run.grant is not None and conn is not None and conn.gateway_up:
+                self.check((run.asked.id, run.grant.grant) in told, "told", f"no Prefilled for {run.grant}")
         return effects
 
     def send(self, conn: Conn, worker: str, message: Any, lag: int) -> None:
