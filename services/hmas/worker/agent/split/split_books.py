@@ -80,7 +80,7 @@ class SplitBooks:
             self._free(found)
             return
         read_s = max(0.0, now_s - found.computed_s - entry.tpot_s)
-        self.token_s += self._config.smoothing * (read_s / entry.request.prompt_tokens - self.token_s)
+        self.token_s += self._config.smoothing * (read_s / max(1, entry.request.prompt_tokens) - self.token_s)
         self._free(found)
 
     def end(self, now_s: float, entry: QueueEntry) -> None:
