@@ -25,8 +25,9 @@ from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.pump import pump
 from hmas.worker.agent.split import rules
 from hmas.worker.agent.state import WorkerState
+from tests.shortpath.parts import Violation
 from tests.shortpath.test_protocol_properties import Script, play, scripts
-from tests.shortpath.world import Agents, Violation, gateway_config, worker_config
+from tests.shortpath.world import Agents, gateway_config, worker_config
 
 pytestmark = pytest.mark.long  # tests of the world in which the protocol is tested
 MOST = 300  # scripts until a fault must have been found

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from hmas.contracts.outcome import Outcome
 from tests.conftest import examples
-from tests.shortpath.world import Agents, Setting, World
+from tests.shortpath.parts import Setting
+from tests.shortpath.world import Agents, World
 
 # How often each thing happens. Those of the second kind disturb: they break what the bound of N_run relies on.
 CALM = {"ask": 8, "leave": 2, "annotate": 1, "wait": 1}
