@@ -190,7 +190,7 @@ protos-check: $(STAMP)
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
 
 site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken link is an error
-	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(TIMED) NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks, the list of decisions
 	$(BIN)/python -m docs.build

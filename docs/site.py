@@ -1,10 +1,13 @@
-"""The hooks of `mkdocs.yml`: pages of the site that lie elsewhere in the repository."""
+"""The hooks of `mkdocs.yml`: pages that lie elsewhere in the repository, and what depends on the code at hand."""
 
 import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from docs.benchmarks import benchmarks_page, digest
 
 ROOT = Path(__file__).resolve().parents[1]
 # Blocks and spans of code, which stand as they are, or a λ* outside of them.
@@ -24,6 +27,12 @@ def _linked(text: str) -> str:
     return re.sub(r"\]\((CONTRIBUTING|CHANGELOG)\.md", lambda found: f"]({found[1].lower()}.md", text)
 
 
-def on_page_markdown(markdown: str, **_: object) -> str:
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    if page.file.src_uri == "benchmarks.md":
+        markdown = benchmarks_page(digest)
+    return starred(markdown)
+
+
+def starred(markdown: str) -> str:
     """The star of λ* begins no emphasis, which is what Markdown takes it for outside code."""
     return _CODE.sub(lambda found: found[0] if found[1] else "λ\\*", markdown)

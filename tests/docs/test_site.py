@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.site import on_page_markdown
+from docs.site import starred
 from tests.house.repository import ROOT
 
 ELSEWHERE = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
@@ -33,6 +33,7 @@ def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     assert [(str(name), found) for name, text in pages.items() for found in ELSEWHERE.findall(text)] == []
     assert {str(name): found for name, text in pages.items() if (found := BROKEN_STAR.findall(text))} == {}
     assert 'src="results/figures/h100.svg"' in pages[Path("index.html")]
+    assert re.search(r"<td>(ships|older)</td>", pages[Path("benchmarks.html")])
 
 
 @pytest.mark.long
@@ -56,7 +57,7 @@ def test_elsewhere_is_found() -> None:
 
 def test_the_star_of_lambda_is_no_emphasis_and_stays_in_code() -> None:
     code = "`λ*` and\n```\nλ*\n```\n"
-    assert on_page_markdown(f"at λ*, *not* more; **0.9 λ*** **of λ** {code}") == (
+    assert starred(f"at λ*, *not* more; **0.9 λ*** **of λ** {code}") == (
         f"at λ\\*, *not* more; **0.9 λ\\*** **of λ** {code}"
     )
     assert BROKEN_STAR.search("in λ<em>, the highest</em> rate")
