@@ -3,7 +3,8 @@
 `docs/subjects.md` is made from `hmas.contracts.routes`, `hmas.wire.permissions` and the protobuf descriptors, and the
 users of NATS on Kubernetes from the second of these; `docs/settings.md` and `hmas/runtime/setting_names.py` are made
 from the settings classes; `docs/benchmarks.md` from `docs/benchmarks.yaml` and the pages of results; and
-`docs/adr/README.md` from the decisions.
+`docs/adr/README.md` from the decisions. The version of `pyproject.toml` is written into the chart and
+the image.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pydantic_settings import BaseSettings
 from docs.benchmarks import benchmarks_page
 from docs.decisions import decisions_page
 from docs.services import SERVICE_SETTINGS
+from docs.version import PLACES, stamped
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import USERS, authorization
 from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, PAST_BUCKET, SUBJECTS
@@ -182,6 +184,7 @@ def main() -> int:
         ROOT / "docs/benchmarks.md": benchmarks_page(),
         ROOT / "docs/adr/README.md": decisions_page(),
         ROOT / "deploy/helm/hmas/files/nats-users.conf": nats_users_of_chart(),
+        **{ROOT / place: stamped(place) for place in PLACES},
     }
     stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
     if check:

@@ -10,6 +10,7 @@ import time
 import httpx
 import pytest
 
+from docs.version import project_version
 from tests.compose.docker import ROOT, docker
 from tests.package.commands import COMMANDS
 
@@ -61,6 +62,12 @@ def files(image: str) -> dict[str, tuple[object, ...]]:
             found[entry.name] = (entry.type, entry.mode, entry.uid, entry.gid, content)
     docker("rm", container)
     return {path: facts for path, facts in found.items() if path not in MOUNTED}
+
+
+def test_the_image_shows_its_version_and_holds_that_package(image: str) -> None:
+    label = '{{index .Config.Labels "org.opencontainers.image.version"}}'
+    assert docker("inspect", "--format", label, image).strip() == project_version()
+    assert docker("run", "--rm", image, "--version").strip() == project_version()
 
 
 @pytest.mark.long

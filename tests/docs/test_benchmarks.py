@@ -39,6 +39,5 @@ def test_the_site_says_which_figures_are_older_than_the_code() -> None:
     recorded = {record["kind"]: record["code"] for record in records.values()}
     shipping = sum(record["code"] == recorded[record["kind"]] for record in records.values())
     assert benchmarks.benchmarks_page(lambda kind: recorded[kind]).count("| ships |") == shipping > 0
-    for digest in ("another", ""):
-        page = benchmarks.benchmarks_page(lambda _, told=digest: told)
-        assert page.count("| older |") == len(records)
+    assert benchmarks.benchmarks_page(lambda _: "another").count("| older |") == len(records)
+    assert benchmarks.benchmarks_page(lambda _: "").count("| older |") == len(records)

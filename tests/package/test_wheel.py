@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from docs.version import project_version
 from tests.package.conftest import ROOT, Installed
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
@@ -50,7 +51,7 @@ def test_the_base_install_is_small(base: Installed) -> None:
 
 def test_the_version_is_the_one_that_was_built(base: Installed, wheel: Path) -> None:
     shown = base.run("hmas", "--version")
-    assert shown.stdout.strip() == wheel.name.split("-")[1]
+    assert shown.stdout.strip() == wheel.name.split("-")[1] == project_version()
 
 
 def test_it_is_not_the_repository_that_runs(common: Installed) -> None:
