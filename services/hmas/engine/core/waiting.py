@@ -9,8 +9,8 @@ from hmas.engine.core.sequence import Sequence
 
 
 class WaitingQueue(Protocol):
-    """A queue of waiting sequences. `push` adds a new sequence, `push_back_in` one that was preempted, or one that has read
-    its prompt's KV; such a one holds memory, so it goes before all others, who may wait for that memory."""
+    """A queue of waiting sequences. `push` adds a new one, `push_back_in` one that was preempted, or one that has read
+    its prompt's KV: it holds memory, so it goes before all others, who may wait for that memory."""
 
     def push(self, seq: Sequence) -> None: ...
     def push_back_in(self, seq: Sequence) -> None: ...
