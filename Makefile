@@ -1,6 +1,7 @@
 # `make run` and `make test` set everything up by themselves; `make help` lists the rest.
 SHELL := /bin/bash
-PYTHON ?= python3.11
+# The first that there is and that starts: a version manager may have a name for a version that it does not run.
+PYTHON ?= $(shell for minor in 11 12 13 14; do python3.$$minor -c '' 2>/dev/null && { echo python3.$$minor; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-mesh
@@ -18,6 +19,11 @@ PYTEST := $(BIN)/python -m pytest -q --durations 8 --durations-min 20
 # Before a command: says how long it took, whether it failed or not.
 TIMED = @trap 'printf "make $@: %d min %02d s\n" $$((SECONDS / 60)) $$((SECONDS % 60))' EXIT;
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Installs a lock and says how far it is: pip names each package that it takes.
+install = @set -o pipefail; $(BIN)/python -m pip --disable-pip-version-check install --requirement $(1) | \
+  awk -v lock=$(1) -v all="$$(grep -c '^[^ ]*==' $(1))" \
+    '/^(Collecting|Requirement already)/ && (++n % 20 == 0 || n == all) && n <= all {print "  " n " of " all " packages of " lock; fflush()} \
+     /^Installing/ {print "  unpacking them"; fflush()}'
 # Measured data: traces, performance, labelled prompts.
 DATA ?= $(firstword $(wildcard $(HMAS_DATA) data ../shared/data))
 # A venv without byte code starts every process several times slower.
@@ -31,16 +37,16 @@ help: ## this list
 
 # What runs the mesh; the tools of development come on top where they are needed.
 $(INSTALLED): locks/run.txt pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11, or set PYTHON=..."; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "no Python 3.11 to 3.14 found: install one, or set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing into $(VENV) ..."
-	@$(PIP) install --requirement locks/run.txt
+	@echo "installing into $(VENV), of $$($(BIN)/python --version) ..."
+	$(call install,locks/run.txt)
 	@$(PIP) install --no-deps --editable .
 	@touch $@
 
 $(STAMP): $(INSTALLED) locks/dev.txt
 	@echo "installing the tools of development into $(VENV) ..."
-	@$(PIP) install --requirement locks/dev.txt
+	$(call install,locks/dev.txt)
 	@touch $@
 
 UV_COMPILE = $(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-annotate \
@@ -64,13 +70,14 @@ up: $(INSTALLED) ## start the embedded mesh and leave it running (Ctrl-C ends it
 house: $(STAMP) ## how the house is built: names, sizes, imports, places of rooms, what pages name (tests/house, tests/docs)
 	$(TIMED) $(BIN)/lint-imports > /dev/null && $(PYTEST) -m "not long" --numprocesses auto tests/house tests/docs
 
+# The daemon that checks types keeps 1.6 GB of memory and ends by itself after ten minutes without work.
 quick: $(STAMP) ## one room while you work on it (ROOM=worker): its tests and those of the rooms that use it, whatever lint and types say
 	@mkdir -p out && $(BIN)/python -m tests.rooms $(ROOM) > /dev/null
 	$(TIMED) failed=; $(BIN)/ruff check . || failed="$$failed lint"; $(BIN)/ruff format --check --quiet . || failed="$$failed format"; \
 	  $(BIN)/lint-imports > out/layers.txt || { cat out/layers.txt; failed="$$failed layers"; }; \
 	  echo "types of all rooms (a cold start takes a minute)"; \
 	  flock --close $(VENV)/.dmypy.lock $(SHELL) -c '$(BIN)/dmypy status >/dev/null 2>&1 || rm -f .dmypy.json; \
-	    $(BIN)/dmypy run --timeout 3600' || failed="$$failed types"; \
+	    $(BIN)/dmypy run --timeout 600' || failed="$$failed types"; \
 	  HMAS_HYPOTHESIS_PROFILE=quick $(PYTEST) -m "$(UNIT) and not long" --numprocesses auto $$($(BIN)/python -m tests.rooms $(ROOM)) || \
 	    failed="$$failed tests"; \
 	  [ -z "$$failed" ] || { echo "make $@ ROOM=$(ROOM) failed:$$failed"; exit 1; }
@@ -100,10 +107,10 @@ unit-long: $(STAMP) ## all Hypothesis examples, and what is marked `long`; with 
 e2e e2e-long: $(STAMP) ## a mesh of real processes, as its users see it, two files at a time; what needs a quiet machine alone
 	$(TIMED) $(MAKE) --no-print-directory $@-beside && $(MAKE) --no-print-directory $@-alone
 
-e2e-beside e2e-long-beside: $(STAMP)
+e2e-beside e2e-long-beside: $(STAMP) ## those of e2e that may run two files at a time
 	$(TIMED) $(PYTEST) -m "e2e and $(PART) and not quiet" --numprocesses 2 --dist loadfile tests/e2e
 
-e2e-alone e2e-long-alone: $(STAMP)
+e2e-alone e2e-long-alone: $(STAMP) ## those of e2e that need a quiet machine
 	$(TIMED) $(PYTEST) -m "e2e and $(PART) and quiet" tests/e2e
 
 console-test: $(STAMP) ## a browser (chromium of Debian) looks at the console of a mesh
@@ -168,13 +175,13 @@ fmt: $(STAMP) ## format and sort imports
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: $(STAMP)
+lint: $(STAMP) ## style and format (ruff), without changing anything
 	$(TIMED) $(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-type: $(STAMP)
+type: $(STAMP) ## types of everything (mypy --strict)
 	$(TIMED) $(BIN)/mypy
 
-layers: $(STAMP)
+layers: $(STAMP) ## who may import whom (import-linter)
 	$(TIMED) $(BIN)/lint-imports
 
 PROTOS := protos/hmas/wire/v1
@@ -186,7 +193,7 @@ protoc = $(PROTOC) --python_out=$(1) --pyi_out=$(1) $(PROTOS)/*.proto && \
 protos: $(STAMP) ## generate services/hmas/wire/v1 from protos/
 	$(call protoc,services)
 
-protos-check: $(STAMP)
+protos-check: $(STAMP) ## whether the generated code is that of protos/
 	@tmp=$$(mktemp -d) && $(call protoc,$$tmp) && \
 	diff -rq -x __init__.py -x __pycache__ $$tmp/hmas/wire/v1 services/hmas/wire/v1 && rm -r $$tmp || \
 	{ echo "generated code is stale: run 'make protos'"; exit 1; }
@@ -197,13 +204,13 @@ site: $(STAMP) ## the documentation as a site, out/site/index.html; a broken lin
 docs: $(STAMP) ## write the generated pages: settings, subjects, benchmarks, the list of decisions
 	$(BIN)/python -m docs.build
 
-docs-check: $(STAMP)
+docs-check: $(STAMP) ## whether the generated pages are up to date
 	$(BIN)/python -m docs.build --check
 
 bench: $(STAMP) ## hot paths, each as a ratio to a baseline of the same run (PAGE=1: docs/results/bench.md)
 	HMAS_DATA=$(DATA) $(BIN)/python -m benchmarks.run --json out/bench.json $(if $(PAGE),--page docs/results/bench.md)
 
-bench-smoke: $(STAMP)
+bench-smoke: $(STAMP) ## whether the benchmarks run
 	IDS=20_000 $(BIN)/python -m benchmarks.run --smoke
 
 .PHONY: experiments niyama admission live-cognition live-layouts live-prediction worth deception
@@ -240,5 +247,5 @@ bench-hop: $(STAMP) ## the price of the hop, beside other relays (PEERS=1: also 
 
 presubmit: fmt test bench-smoke ## before sending a change
 
-clean:
+clean: ## remove what was built
 	rm -rf out .hmas build dist

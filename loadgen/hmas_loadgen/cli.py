@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from hmas.event_loop import run_loop
 from hmas_loadgen.traces_cli import app as traces_app
 
 app = typer.Typer(
@@ -164,8 +165,6 @@ def replay(
 def _run(options: dict[str, Any]) -> int:
     """Builds the plans, runs them and prints the table. Returns the exit status: 0 if all runs are valid, 1 if one is
     invalid, 130 if the user stopped the series."""
-    import uvloop
-
     from hmas_loadgen.compare import compare_table, error_table, jobs_table
     from hmas_loadgen.execute import PlannedRuns, execute
     from hmas_loadgen.options import RunOptions, build_plans, load_prompts
@@ -174,7 +173,7 @@ def _run(options: dict[str, Any]) -> int:
         chosen = RunOptions(**options)
         plans = build_plans(chosen)
         corpus = load_prompts(chosen.prompts, data_folder())
-        results, stopped = uvloop.run(execute(PlannedRuns(plans, corpus, chosen.resume), console))
+        results, stopped = run_loop(execute(PlannedRuns(plans, corpus, chosen.resume), console))
     except (ValueError, OSError) as error:
         raise fail(error) from None
     console.print(compare_table(results))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INSTALL_TIMEOUT_S = 900
+NEWER = "3.13"
+COMMON = ("embedded", "sim", "perception")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +59,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(ROOT, tmp_path_factory.mktemp("wheel"))
 
 
-def install(wheel: Path, folder: Path, extras: Sequence[str]) -> Installed:
+def interpreter(version: str) -> Path | None:
+    """Another Python, such as 3.13: on the path, or beside this one, where version managers keep theirs."""
+    on_path = shutil.which(f"python{version}")
+    beside = sorted(Path(sys.base_prefix).resolve().parent.glob(f"*{version}*/bin/python{version}"))
+    for candidate in (*([Path(on_path)] if on_path else []), *beside):
+        if subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0:  # a shim may know no version
+            return candidate
+    return None
+
+
+def install(wheel: Path, folder: Path, extras: Sequence[str], python: Path = Path(sys.executable)) -> Installed:
     installed = Installed(folder / "venv", folder / "elsewhere")
     installed.folder.mkdir()
     constraints = folder / "constraints.txt"
     constraints.write_text(versions(ROOT / "locks" / "dev.txt"))
-    subprocess.run([sys.executable, "-m", "venv", installed.venv], check=True)
+    subprocess.run([python, "-m", "venv", installed.venv], check=True)
     wanted = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
     pip = ("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     done = installed.run(*pip, "--constraint", str(constraints), wanted, timeout_s=INSTALL_TIMEOUT_S)
@@ -78,4 +91,13 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
 @pytest.fixture(scope="session")
 def common(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     """With the extras of somebody who tries it out."""
-    return install(wheel, tmp_path_factory.mktemp("common"), ["embedded", "sim", "perception"])
+    return install(wheel, tmp_path_factory.mktemp("common"), COMMON)
+
+
+@pytest.fixture(scope="session")
+def newer(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The same on a newer Python than the one that the locks were resolved for."""
+    python = interpreter(NEWER)
+    if python is None:
+        pytest.skip(f"no Python {NEWER} here: install one, beside this one or on PATH")
+    return install(wheel, tmp_path_factory.mktemp("newer"), COMMON, python)

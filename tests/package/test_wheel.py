@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from docs.version import project_version
-from tests.package.conftest import ROOT, Installed
+from tests.package.conftest import NEWER, ROOT, Installed
 
 pytestmark = [pytest.mark.package, pytest.mark.timeout(900)]
 
@@ -92,13 +92,22 @@ def test_the_mesh_and_its_engines_alone_are_simulated_without_the_laboratory(com
 
 
 def test_a_mesh_comes_up_and_answers(common: Installed) -> None:
-    command = [str(common.venv / "bin" / "hmas"), "up", "--port", "0", "--data-dir", "mesh"]
-    with (common.folder / "up.log").open("wb") as log:
-        mesh = subprocess.Popen(command, cwd=common.folder, env={"PATH": "/usr/bin:/bin"}, stdout=log, stderr=log)
+    answers(common)
+
+
+def test_so_it_does_on_a_newer_python(newer: Installed) -> None:
+    assert newer.run("python", "--version").stdout.startswith(f"Python {NEWER}.")
+    answers(newer)
+
+
+def answers(installed: Installed) -> None:
+    command = [str(installed.venv / "bin" / "hmas"), "up", "--port", "0", "--data-dir", "mesh"]
+    with (installed.folder / "up.log").open("wb") as log:
+        mesh = subprocess.Popen(command, cwd=installed.folder, env={"PATH": "/usr/bin:/bin"}, stdout=log, stderr=log)
     try:
-        state, deadline_s = common.folder / "mesh" / "mesh.json", time.monotonic() + START_S
+        state, deadline_s = installed.folder / "mesh" / "mesh.json", time.monotonic() + START_S
         while not state.exists():
-            assert mesh.poll() is None, (common.folder / "up.log").read_text()
+            assert mesh.poll() is None, (installed.folder / "up.log").read_text()
             assert time.monotonic() < deadline_s
             time.sleep(0.1)
         facts = json.loads(state.read_text())

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-import uvloop
-
+from hmas.event_loop import run_loop
 from hmas_loadgen.plan import LoadPlan
 from hmas_loadgen.prompts import Corpus, PromptBuilder
 from hmas_loadgen.record import RequestRecord
@@ -48,7 +47,7 @@ def shard_main(
     if start_s is None:
         return
     try:
-        uvloop.run(_run(plan, schedule, corpus, run_id, start_s, pipe))
+        run_loop(_run(plan, schedule, corpus, run_id, start_s, pipe))
     except BrokenPipeError:
         pass  # the parent died; the records that it had received are on disk
 

@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
         app,
         host=args.host,
         port=args.port,
-        loop="uvloop",
+        loop="auto",
         http=guarded(ConnectionBounds()),
         ws="none",
         lifespan="on",

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import structlog
-import uvloop
 from pydantic import ValidationError
 
+from hmas.event_loop import run_loop
 from hmas.runtime.extras import CannotStart
 from hmas.runtime.faulty_settings import unusable_file, wrong_settings
 from hmas.runtime.ids import instance_name
@@ -160,4 +160,4 @@ def _run(service: str, settings: Settings, main: Callable[[Settings, str, StopSi
             raise CannotStart(unusable_file(error, settings) or type(error).__name__) from error
         log.info("stopped")
 
-    uvloop.run(body())
+    run_loop(body())
