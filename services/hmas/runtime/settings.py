@@ -55,10 +55,16 @@ class RuntimeSettings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged")
     log_format: Literal["console", "json"] = Field("console", description="Format of the log: text or JSON lines")
     otlp_endpoint: str = Field(
-        "", description="OTLP/HTTP collector for traces, such as http://collector:4318; empty: no tracing"
+        "",
+        description="OTLP/HTTP collector for traces, such as http://collector:4318; empty: that of "
+        "`OTEL_EXPORTER_OTLP_ENDPOINT`, without which there is no tracing",
     )
     trace_ratio: float = Field(
-        1.0, ge=0, le=1, description="Share of requests traced, among those whose client sends no trace context"
+        1.0,
+        ge=0,
+        le=1,
+        description="Share of requests traced, among those whose client sends no trace context; unset, "
+        "`OTEL_TRACES_SAMPLER` counts where it is set",
     )
     record_steps: int = Field(
         8192, ge=0, le=10**6, description="Number of the agent's last steps kept in memory for `hmas why --effects`"
