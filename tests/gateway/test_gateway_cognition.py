@@ -10,10 +10,11 @@ from typing import Any
 import grpc
 import pytest
 from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
 from hmas.contracts.engine_kind import EngineKind
 from hmas.contracts.gateway import ViewReceived
-from hmas.contracts.questions import Question, QuestionAsked
+from hmas.contracts.questions import AnnotateBatch, FallBack, FallbackReason, Question, QuestionAsked
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.request import Annotation, Cost, KindCost, Slo
 from hmas.gateway.agent.questions.cognition_queue import CognitionQueueConfig
@@ -208,11 +209,25 @@ async def test_bytes_that_are_no_message_get_no_annotation() -> None:
 async def test_a_service_that_is_down_is_left_alone_for_a_while() -> None:
     r = Rig(Services(), config("127.0.0.1:1"))
     before = fallbacks("down")
-    r.ask()
-    await r.until(lambda: fallbacks("down") - before == 1)
-    r.ask("r2")
+    with capture_logs() as logs:
+        r.ask()
+        await r.until(lambda: fallbacks("down") - before == 1)
+        r.ask("r2")
+    (line,) = (each for each in logs if each["event"] == "cognition_failed")
+    assert line["error"].startswith("UNAVAILABLE: ")
+    assert "\n" not in line["error"]
     assert fallbacks("down") - before == 2
     assert not r.answers
+    await r.cognition.close()
+
+
+async def test_cognition_that_comes_and_goes_is_told_once_in_a_while() -> None:
+    r = Rig(Services(), config(""))
+    with capture_logs() as logs:
+        for _ in range(5):
+            r.cognition._execute(FallBack(("a",), FallbackReason.DOWN, "gone"))
+            r.cognition._execute(AnnotateBatch((), 0.01))
+    assert [(each["event"], each["error"]) for each in logs] == [("cognition_failed", "gone")]
     await r.cognition.close()
 
 

@@ -86,7 +86,9 @@ async def test_an_unknown_path_is_told_what_the_engines_serve(tmp_path: Path) ->
         before = error_of(await c.post("/v1/audio/speech", json={}))
         g.add_worker("w1", engines=(engine_info(g.engine.url, paths=(PATH, "/v1/embeddings")),))
         after = await c.post("/v1/audio/speech", json={})
+        batches = (await c.get("/v1/messages/batches")).json()
     assert all(f"POST {path}" in before["message"] for path in FORMS)
+    assert (batches["type"], batches["error"]["type"]) == ("error", "not_found_error")
     assert after.headers["x-hmas-reason"] == "unknown_path"
     served = f"GET /v1/models, POST {PATH}, POST /v1/embeddings"
     assert error_of(after)["message"] == f"POST /v1/audio/speech: no such path; the API has {served}"

@@ -32,6 +32,7 @@ from hmas.contracts.request import Cost, Tags
 from hmas.gateway.agent import CognitionQueue, CognitionQueueConfig
 from hmas.gateway.metrics import COGNITION_FALLBACKS, COGNITION_SECONDS
 from hmas.runtime.host import AgentHost
+from hmas.runtime.logs import LogRateLimit
 from hmas.runtime.rpc import open_channel
 from hmas.runtime.security import OPEN, MeshSecurity
 from hmas.runtime.step_failures import StepFailures
@@ -68,6 +69,7 @@ class CognitionShell:
         self._calls: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._failing = False
+        self._lines = LogRateLimit()
         self._config = config
         self._metadata = config.security.call_metadata()
         self._channels: list[grpc.aio.Channel] = []
@@ -142,8 +144,7 @@ class CognitionShell:
                 raise WireError("cognition's reply is not a valid protobuf message")
             event = answered(call, reply)
         except grpc.RpcError as error:
-            late = getattr(error, "code", lambda: None)() is grpc.StatusCode.DEADLINE_EXCEEDED
-            event = CognitionFailed(call, FallbackReason.LATE if late else FallbackReason.DOWN, str(error)[:200])
+            event = _failed(call, error)
         except WireError as error:
             event = CognitionFailed(call, FallbackReason.MALFORMED, str(error))
         self.post(event)
@@ -156,8 +157,17 @@ class CognitionShell:
             log.warning("cognition_malformed", error=effect.error)
         elif effect.error and not self._failing:
             self._failing = True
-            log.warning("cognition_failed", reason=effect.reason.value, error=effect.error,
-                        effect="requests are scheduled by the prior until cognition answers")  # fmt: skip
+            self._lines.warn("cognition_failed", reason=effect.reason.value, error=effect.error,
+                             effect="requests are scheduled by the prior until cognition answers")  # fmt: skip
+
+
+def _failed(call: int, error: grpc.RpcError) -> CognitionFailed:
+    """A call that got no answer, in one line: gRPC's own text is a traceback of several."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return CognitionFailed(call, FallbackReason.DOWN, str(error)[:200])
+    late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    told = f"{error.code().name}: {error.details()}"
+    return CognitionFailed(call, FallbackReason.LATE if late else FallbackReason.DOWN, told[:200])
 
 
 def _tags(call: int, reply: Any) -> PerceptionAnswered:

@@ -20,7 +20,8 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.registry import WIRE_VERSION
 from hmas.gateway.agent.pools.directory import ModelCard, ModelDirectory
 from hmas.gateway.decisions import DecisionLog
-from hmas.gateway.errors import ApiError, InvalidRequest
+from hmas.gateway.errors import ApiError, ErrorShape, InvalidRequest
+from hmas.gateway.openai.chains import MESSAGES_PATH
 from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_page
 from hmas.gateway.tenants.store import TenantStore
@@ -164,7 +165,9 @@ def _answer_errors(app: FastAPI, directory: ModelDirectory, tenants: TenantStore
 def _error_response(request: Request, error: ApiError) -> Response:
     request_id = client_request_id(read_headers(request.scope["headers"])) or ids.request_id()
     headers = {name.decode(): value.decode() for name, value in error.headers()}
-    return Response(error.body(), error.status, {**headers, "x-request-id": request_id})
+    asked_of_anthropic = request.url.path.startswith(MESSAGES_PATH)
+    body = error.body(ErrorShape.ANTHROPIC if asked_of_anthropic else ErrorShape.OPENAI)
+    return Response(body, error.status, {**headers, "x-request-id": request_id})
 
 
 def _describe_hot_routes(app: FastAPI) -> None:
