@@ -69,6 +69,20 @@ def test_a_job_whose_calls_came_to_two_gateways_is_one() -> None:
     assert "75 %" in captured.get()
 
 
+def test_templates_of_jobs_with_one_call_come_last() -> None:
+    book = JobBook()
+    for name, template, calls, took_s in (("chat", 0xC, 1, 9.0), ("loop", 0xA, 2, 2.0), ("slower loop", 0xB, 2, 4.0)):
+        for call in range(calls):
+            book.began(
+                0.0,
+                replace(request(f"{name}{call}"), prefix=PrefixChain(nodes=(template,), ends=(5,))),
+                stage(name, call),
+            )
+            book.ended(took_s, name, took_s, True, 5, 0)
+    order = [(row.calls, row.mean_s) for row in templates(merged([book.report(10.0, "g")]))]
+    assert order == [(2, 4.0), (2, 2.0), (1, 9.0)]
+
+
 def test_a_job_is_over_once_a_minute_after_its_last_call() -> None:
     book = JobBook()
     for name, budget_s in (("a", 5.0), ("b", None)):

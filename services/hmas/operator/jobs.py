@@ -66,7 +66,8 @@ def _added(one: JobRow, other: JobRow) -> JobRow:
 
 
 def templates(jobs: Iterable[JobRow]) -> list[TemplateRow]:
-    """Returns the templates of the jobs, the slowest first, by the mean duration of jobs that do not run now."""
+    """Returns the templates of the jobs, the slowest first, by the mean duration of jobs that do not run now. Those
+    whose jobs have one call each, such as plain chats, come last."""
     rows: dict[tuple[str, str], TemplateRow] = {}
     total_s: dict[tuple[str, str], float] = {}
     for job in jobs:
@@ -87,7 +88,7 @@ def templates(jobs: Iterable[JobRow]) -> list[TemplateRow]:
         row.mean_s = total_s[key] / (row.jobs - row.running)
         if lasted_s > row.most_s:
             row.most_s, row.request_id = lasted_s, job.request_id
-    return sorted(rows.values(), key=lambda row: (-row.mean_s, row.tenant, row.template))
+    return sorted(rows.values(), key=lambda row: (row.calls == row.jobs, -row.mean_s, row.tenant, row.template))
 
 
 async def ask_jobs(bus: Bus) -> list[JobRow]:

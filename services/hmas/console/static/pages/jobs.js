@@ -8,7 +8,7 @@ const seconds = (value) => value >= 0 ? fixed(2, " s")(value) : "–";
 export function open(main) {
   const counts = el("p", { role: "status" });
   const canvas = el("canvas", { role: "img", "aria-label": "mean duration of each template's jobs; it is in the table" });
-  const templates = table("templates, the slowest first", [
+  const templates = table("templates, the slowest first, those of one call last", [
     ["template", (row) => row.template || "–"], ["tenant", (row) => row.tenant, NAME], ["model", (row) => row.model],
     ["jobs", (row) => row.jobs, true], ["running", (row) => row.running, true], ["calls/job", (row) => row.calls, true],
     ["mean", (row) => seconds(row.mean_s), true], ["longest", (row) => seconds(row.most_s), true],
