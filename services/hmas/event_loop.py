@@ -5,10 +5,10 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
-def run_loop(body: Coroutine[Any, Any, Result]) -> Result:
+def run_loop(body: Coroutine[Any, Any, Returned]) -> Returned:
     """Runs a coroutine to its end in a new event loop and returns its result. Raises what it raises."""
     if sys.platform == "win32":
         return asyncio.run(body)
