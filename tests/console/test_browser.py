@@ -105,6 +105,9 @@ def test_a_request_is_shown_by_its_id(page: Any, url: str, mesh: Any, said: list
     bars = [row.split("\t")[0] for row in page.locator("section table").nth(0).locator("tbody tr").all_inner_texts()]
     assert bars == ["waits", "prefill", "decode", "predicted"]
     assert shown in page.locator("section table").nth(1).inner_text()
+    why = page.request.get(f"{url}/api/requests/{shown}").json()["why"]
+    assert why.startswith("It")
+    playwright.expect(page.locator("section [role=status]")).to_have_text(why)
     assert said == []
 
 

@@ -492,9 +492,15 @@ def test_a_split_requests_bars_say_which_engine_did_what(
     assert found == bars
 
 
+def test_a_requests_page_begins_with_the_sentence_of_hmas_why() -> None:
+    view = view_request({"why": "Its pace was late by 1.00 s.", **TIMELINE})
+    assert view["why"] == "Its pace was late by 1.00 s."
+    assert all(fact["what"] != "why" for fact in view["facts"])
+
+
 def test_a_request_in_flight_is_told_as_far_as_it_has_come() -> None:
     view = view_request({"request_id": "r", "outcome": "in flight", "slo": {"ttft_s": 2.0, "tpot_s": 0.1}, "runs": []})
-    assert view["bars"] == []
+    assert (view["bars"], view["why"]) == ([], "")
     assert [mark["what"] for mark in view["marks"]] == ["first token due", "last token due"]
 
 

@@ -18,10 +18,12 @@ from hmas.gateway.tenants.header_names import unknown_names, warning_of
 from hmas.gateway.tenants.store import Caller, TenantStore
 from hmas.gateway.tenants.terms import (
     KNOWN_HEADERS,
+    OutcomePlace,
     Tenant,
     Terms,
     client_request_id,
     declared_job,
+    outcome_place,
     read_headers,
     takes_late,
     terms_of,
@@ -33,7 +35,8 @@ from hmas.runtime import ids
 class Arrival:
     """One request over HTTP. `exchanges` are those that were opened for it: one, or one for each answer that was asked
     for. `clamped`: stated SLOs that the tenant's bounds changed. `slo_from`: where its SLO comes from (`Terms`).
-    `tier`: the service tier that it names; None: none."""
+    `tier`: the service tier that it names; None: none. `outcome_place`: where else than in the head its client wants
+    the outcome; None: nowhere."""
 
     def __init__(self, path: str, headers: Headers) -> None:
         self.path = path
@@ -45,6 +48,7 @@ class Arrival:
         self.clamped = self.slo_from = ""
         self.tier: ServiceTier | None = None
         self._unknown = unknown_names(headers, KNOWN_HEADERS)
+        self.outcome_place, self._unknown_place = outcome_place(self.headers)
 
     def own_headers(self) -> Headers:
         """Returns the headers that every answer has beside the engine's own."""
@@ -54,8 +58,9 @@ class Arrival:
             timing = server_timing(self.exchanges)
             if timing:
                 headers.append((b"server-timing", timing.encode()))
-        if self._unknown:
-            headers.append((b"x-hmas-warning", warning_of(self._unknown, KNOWN_HEADERS).encode()))
+        if self._unknown or self._unknown_place:
+            warnings = filter(None, (warning_of(self._unknown, KNOWN_HEADERS), self._unknown_place))
+            headers.append((b"x-hmas-warning", "; ".join(warnings).encode()))
         mode = next((exchange.mode for exchange in self.exchanges if exchange.mode), "")
         if mode:  # the gateway placed the request itself
             headers.append((b"x-hmas-mode", mode.encode()))
@@ -107,6 +112,7 @@ class Reception:
             relayed=proxy is None,
             follow_prompts=self._follow_prompts,
             recognised=not takes_late(arrival.headers, tenant),
+            usage=arrival.outcome_place is OutcomePlace.USAGE,
         )
         calls = await desk.parsed(tenant.name, len(data), partial(parse_calls, arrival.path, data, rules))
         call = calls.prompts[0]

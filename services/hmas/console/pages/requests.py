@@ -26,8 +26,8 @@ def _row(row: RecentRequest) -> dict[str, Any]:
 
 
 def view_request(timeline: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the picture of a gateway's timeline (`hmas why`): bars and marks in s since the request's arrival, and
-    all its facts as text. What has not happened is left out."""
+    """Returns the picture of a gateway's timeline (`hmas why`): its sentence `why`, empty until the request has ended;
+    bars and marks in s since the request's arrival, and all its facts as text. What has not happened is left out."""
     cost, tags, slo = (timeline.get(name) or {} for name in ("predicted_cost", "tags", "slo"))
     bars = [bar for run in timeline.get("runs", ()) for bar in _bars(run)]
     runs = [run["started_s"] for run in timeline.get("runs", ()) if run.get("started_s") is not None]
@@ -48,9 +48,10 @@ def view_request(timeline: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "request_id": str(timeline.get("request_id", "")),
         "outcome": str(timeline.get("outcome", "")),
+        "why": str(timeline.get("why", "")),
         "bars": bars,
         "marks": [{"what": what, "at_s": rounded(at_s, 6)} for what, at_s in marks if at_s is not None],
-        "facts": [{"what": what, "is": told} for what, told in _facts("", timeline)],
+        "facts": [{"what": what, "is": told} for what, told in _facts("", timeline) if what != "why"],
     }
 
 

@@ -31,7 +31,8 @@ from hmas.gateway.openai.tiers import with_service_tier
 from hmas.gateway.reception import Arrival, Reception
 from hmas.gateway.shell import GatewayShell
 from hmas.gateway.tenants.store import TenantStore
-from hmas.gateway.tenants.terms import OUTCOME, QUEUE_STATUS
+from hmas.gateway.tenants.terms import QUEUE_STATUS, OutcomePlace
+from hmas.gateway.usage_outcome import HeldUsage, with_outcome
 
 log = structlog.get_logger()
 
@@ -120,8 +121,6 @@ class GatewayServer:
         if answer.wants_unknown_status:
             message = "the header `x-hmas-queue-status` must be `comment` or `event`"
             raise InvalidRequest(message, "x-hmas-queue-status")
-        if answer.headers.get(OUTCOME, b"comment") != b"comment":
-            raise InvalidRequest("the header `x-hmas-outcome` must be `comment`", "x-hmas-outcome")
         if answer.scope["method"] != "POST":
             error = ApiError.of(Outcome.INVALID_REQUEST, "use the method POST for this path")
             await answer.fail(replace(error, status=405, allow="POST"))
@@ -217,6 +216,7 @@ class _Answer(Arrival):
         loop, sent_mode, begun = asyncio.get_running_loop(), "", False
         every_s = self._config.comment_after_s if self._status else self._config.comment_every_s
         timer = loop.call_later(self._config.comment_after_s, exchange.ring)
+        held = self._held_usage()
         try:
             while True:
                 await exchange.wait()
@@ -227,19 +227,23 @@ class _Answer(Arrival):
                     exchange.comment_due, data = False, exchange.take()
                     if not begun:
                         begun, data = True, self._with_tier(data)
+                    if held is not None:
+                        data = held.passed(data)
                 elif exchange.done:
                     data = b""
                 else:
                     exchange.comment_due, data = False, self._comment()
                     timer = loop.call_later(every_s, exchange.ring)
                 done = exchange.done
+                if done and held is not None:
+                    data += held.end("" if exchange.error is not None else self._told())
                 if done and exchange.error is not None:
                     if not self._started and not data:
                         await self.fail(exchange.error)
                         return True
                     data += exchange.error.events(self._errors)
-                elif done and OUTCOME in self.headers:
-                    data += b": x-hmas-slo: %b\n\n" % slo_told(self.exchanges, self.slo_from).encode()
+                elif done and self.outcome_place is OutcomePlace.COMMENT:
+                    data += b": x-hmas-slo: %b\n\n" % self._told().encode()
                 if not self._started:
                     sent_mode = exchange.mode
                     await self._start(200, [*_STREAM_HEADERS, *self.own_headers()])
@@ -250,9 +254,20 @@ class _Answer(Arrival):
                 if done:
                     return True
                 if self._connection is not None and exchange.first_s is not None and not exchange.chunks:
-                    exchange.direct = self._connection.chunk_writer(self.scope)
+                    write = self._connection.chunk_writer(self.scope)
+                    exchange.direct = write if held is None else held.direct(write)
         finally:
             timer.cancel()
+
+    def _told(self) -> str:
+        return slo_told(self.exchanges, self.slo_from)
+
+    def _held_usage(self) -> HeldUsage | None:
+        """Returns what holds the stream's counts of tokens back until its outcome is known; None: the client does not
+        want it there."""
+        if self.outcome_place is not OutcomePlace.USAGE:
+            return None
+        return HeldUsage(named=FORMS[self.path].events is not None)
 
     def _comment(self) -> bytes:
         """Returns what keeps the stream alive; to a client that wants to know, it tells the place in the queue."""
@@ -274,6 +289,8 @@ class _Answer(Arrival):
             await self.fail(exchange.error)
             return True
         data = self._with_tier(exchange.take())
+        if self.outcome_place is OutcomePlace.USAGE:
+            data = with_outcome(data, self._told())
         await self._start(200, [_JSON, (b"content-length", b"%d" % len(data)), *self.own_headers()])
         return await self._write(data, more=False)
 

@@ -44,6 +44,7 @@ class CallRules:
     what keeps its entries of the engines' prefix caches apart from those of other tenants; empty: nothing. `relayed`:
     whether the gateway relays the answer, so that it can ask for several and put them together, and leave out what the
     client did not ask for. `follow_prompts`: whether prompts have chains. `recognised`: whether calls have digests.
+    `usage`: whether a stream tells its counts of tokens though the body does not ask for them.
     """
 
     tenant: str = ""
@@ -53,6 +54,7 @@ class CallRules:
     allowed_fields: frozenset[str] = frozenset()
     follow_prompts: bool = True
     recognised: bool = False
+    usage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ def _divided(
     if seed is not None and seed + answers > _LARGEST_SEED:
         raise InvalidRequest(f"`seed` must be below {_LARGEST_SEED - answers + 1} for {answers} answers", "seed")
     fields.check_types(body)
-    usage = fields.asks_usage(body)
+    usage = rules.usage or fields.asks_usage(body)
     for name in ("n", "best_of") if seed is None else ("n", "best_of", "seed"):
         body.pop(name, None)
     if body.get("stream"):
@@ -197,10 +199,11 @@ def _call(form: ApiForm, body: dict[str, Any], rules: CallRules, size: int | Non
     tier = fields.tier(body)
     replay_output_tokens = fields.replay(body, form, enabled=rules.replay_enabled)
     xargs = fields.take_xargs(body)
-    strip_usage = rules.relayed and stream and form.chunked and not fields.asks_usage(body)
+    counted = rules.relayed and stream and form.chunked
+    strip_usage = counted and not (rules.usage or fields.asks_usage(body))
     for name in _GATEWAY_FIELDS:
         body.pop(name, None)
-    if strip_usage:
+    if counted:
         fields.ask_usage(body)
     if replay_output_tokens is not None:
         fields.override(body, fields.replay_fields(replay_output_tokens))

@@ -36,7 +36,12 @@ _HEADERS: tuple[tuple[str, dict[str, Any], str], ...] = (
         "While a streamed request waits: its place and expected wait, as an SSE comment or as an event `queue_status`",
     ),
     ("x-slo-on-miss", {"type": "string", "enum": ["refuse", "relegate"]}, "What becomes of it if it would be late"),
-    ("x-hmas-outcome", {"type": "string", "enum": ["comment"]}, "A stream ends with a comment like `x-hmas-slo`"),
+    (
+        "x-hmas-outcome",
+        {"type": "string", "enum": ["comment", "usage"]},
+        "`comment`: a stream ends with a comment like `x-hmas-slo`; `usage`: the answer's `usage` has its fields as "
+        "`hmas_slo`",
+    ),
     ("x-request-id", {"type": "string", "maxLength": 128}, "Returned; `hmas why` finds a request by it"),
 )
 

@@ -7,6 +7,7 @@ the default SLOs of H-MAS Table 6. What a header states is clamped by the tenant
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from math import nan
 
 from hmas.contracts.gateway import TenantLimits
@@ -28,6 +29,16 @@ _FLOW = (b"x-llm-d-inference-fairness-id", b"x-gateway-inference-fairness-id")
 _IMPORTANCE = (b"x-hmas-importance",)
 QUEUE_STATUS = b"x-hmas-queue-status"
 OUTCOME = b"x-hmas-outcome"
+
+
+class OutcomePlace(StrEnum):
+    """Where else than in the head a client wants the outcome of its answer: in the last comment of a stream, or in the
+    field `usage` of an answer or of a stream's last counts of tokens."""
+
+    COMMENT = "comment"
+    USAGE = "usage"
+
+
 _EDGE = (QUEUE_STATUS, OUTCOME, b"authorization", b"x-api-key", b"content-length", b"x-request-id", b"traceparent")
 # The names by which clients, agents and other routers tell which requests belong together; the first counts.
 JOB_HEADERS = (
@@ -126,6 +137,15 @@ def client_request_id(headers: Mapping[bytes, bytes]) -> str | None:
     """Returns the client's `X-Request-Id` if it consists of 1-128 of the characters A-Z a-z 0-9 . _ : -"""
     value = headers.get(b"x-request-id")
     return value.decode() if value is not None and _REQUEST_ID.fullmatch(value) else None
+
+
+def outcome_place(headers: Mapping[bytes, bytes]) -> tuple[OutcomePlace | None, str]:
+    """Returns where the header `x-hmas-outcome` wants the outcome, None: nowhere, and what the answer says of a value
+    that means no place, otherwise nothing."""
+    value = headers.get(OUTCOME)
+    place = next((each for each in OutcomePlace if each.value.encode() == value), None)
+    known = " or ".join(OutcomePlace)
+    return place, "" if value is None or place is not None else f"unknown value of {OUTCOME.decode()}, use {known}"
 
 
 def declared_job(headers: Mapping[bytes, bytes]) -> str:

@@ -53,7 +53,7 @@ function one(section, id) {
     }
     told = await answer.json();
     section.replaceChildren(el("h2", {}, `Request ${id}`), said, el("figure", {}, canvas), bars.node, facts.node);
-    set(said, told.outcome);
+    set(said, told.why || told.outcome);
     bars.update(told.bars.map((bar, number) => [String(number), bar]));
     facts.update(told.facts.map((fact) => [fact.what, fact]));
     draw();
