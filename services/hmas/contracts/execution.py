@@ -156,6 +156,8 @@ class Timeline:
     promised_tokens: int = 0  # of its prompt that the engine was taken to have in its cache
     pace_class: str = ""  # its TPOT bounds in words; empty where the layout is mixed
     asleep_s: float = field(default=0.0, repr=False)  # for how long only engines that were asleep could have taken it
+    # For how long it, or the first one of its lane, did not fit the memory of an engine with a free slot.
+    memory_s: float = field(default=0.0, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

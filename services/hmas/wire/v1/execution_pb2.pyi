@@ -188,7 +188,7 @@ class GatewayFrame(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ops: _Optional[_Iterable[_Union[GatewayOp, _Mapping]]] = ...) -> None: ...
 
 class Timeline(_message.Message):
-    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class", "promised_tokens", "asleep_s")
+    __slots__ = ("engine", "topology", "queued_s", "queue_length", "overtaken", "switches", "upper_output_tokens", "relegated", "pace_class", "promised_tokens", "asleep_s", "memory_s")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     QUEUED_S_FIELD_NUMBER: _ClassVar[int]
@@ -200,6 +200,7 @@ class Timeline(_message.Message):
     PACE_CLASS_FIELD_NUMBER: _ClassVar[int]
     PROMISED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ASLEEP_S_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_S_FIELD_NUMBER: _ClassVar[int]
     engine: str
     topology: str
     queued_s: float
@@ -211,7 +212,8 @@ class Timeline(_message.Message):
     pace_class: str
     promised_tokens: int
     asleep_s: float
-    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ..., asleep_s: _Optional[float] = ...) -> None: ...
+    memory_s: float
+    def __init__(self, engine: _Optional[str] = ..., topology: _Optional[str] = ..., queued_s: _Optional[float] = ..., queue_length: _Optional[int] = ..., overtaken: _Optional[int] = ..., switches: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., relegated: _Optional[bool] = ..., pace_class: _Optional[str] = ..., promised_tokens: _Optional[int] = ..., asleep_s: _Optional[float] = ..., memory_s: _Optional[float] = ...) -> None: ...
 
 class PairForecast(_message.Message):
     __slots__ = ("engine", "prefill", "first_s", "late", "step_s")

@@ -58,6 +58,7 @@ def _take_in(state: WorkerState, gateway: Gateway, message: Submit) -> list[Work
     if refusal is not None:
         return [ends.turn_away(state, entry, *refusal)]
     state.queue.add(entry)
+    entry.memory_before = state.memory_waits.totals(state.now_s)
     state.sleep_waits.note(state.now_s, entry)
     state.admit(entry)
     if not message.again:

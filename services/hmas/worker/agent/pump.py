@@ -52,6 +52,7 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
     roomy = [engine for engine in state.lanes[lane] if engine.open]
     if roomy and queue.paced and (queue.waiting > 1 or not queue.sets_aside):  # of one, there is nothing to set aside
         queue.observe(state.service_view(lane), lane)
+    waits = False
     while len(effects) < left and parked < parks and state.awake and (entry := queue.peek(lane)) is not None:
         refusal = refuse_hopeless(state, entry)
         if refusal is not None:
@@ -59,6 +60,7 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
             continue
         gateway = state.gateways[entry.gateway]
         willing = state.grantable(gateway)
+        state.memory_waits.ask()
         pair = _find(state, gateway, entry, _in_pace(state, lane, entry, roomy), fenced) if willing else None
         if pair is None and willing and len(state.lanes) > 1:
             pair = _find(state, gateway, entry, _beyond(state, lane, gateway, entry), fenced)
@@ -66,6 +68,7 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
             effects.append(grant(state, pair, lane))
             roomy = [engine for engine in roomy if engine.open]
         elif willing and any(_could_bring(state, gateway, e, entry) for e in _left(entry, state.awake)):
+            waits = True
             break
         elif any(_could_take(state, e, entry) for e in _left(entry, state.up)):
             state.park(entry)
@@ -73,6 +76,7 @@ def _pump_lane(state: WorkerState, lane: int, left: int, parks: int) -> tuple[li
             parked += 1
         else:
             effects.append(end_unservable(state, entry))
+    state.memory_waits.note(state.now_s, lane, waits=waits)
     return effects, parked
 
 
@@ -180,6 +184,7 @@ def choose(
             if not engine.prefill.admits(prefill_s, window_s + state.lag_s):  # news of prefill may be late by the lag
                 continue
         if fenced and not gate.admits(state.now_s, engine, entry, blocks):
+            state.memory_waits.refuse()
             continue
         best, best_load, best_blocks = engine, load, blocks
     if best is not None:
@@ -242,6 +247,7 @@ def grant(state: WorkerState, pair: EnginePair, lane: int) -> ToGateway:
         promised_tokens=entry.expected_cached.tokens if prefill.prefix.trust >= TRUSTED else 0,
         pace_class=bounds_ms(state.layout.cuts_s, pace_class(state.layout.cuts_s, entry.needed_tpot_s)),
         asleep_s=entry.asleep_s,
+        memory_s=state.memory_waits.waited_s(state.now_s, lane, entry.memory_before, entry.enqueued_s),
     )
     message = Grant(
         request_id=entry.request.id,

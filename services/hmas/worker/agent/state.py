@@ -16,6 +16,7 @@ from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.agent.controls import ControlState
 from hmas.worker.agent.engines.admission import AdmissionGate
 from hmas.worker.agent.engines.engine_state import EngineState
+from hmas.worker.agent.engines.memory_waits import MemoryWaits
 from hmas.worker.agent.engines.service_view import ServiceView
 from hmas.worker.agent.engines.sleep_waits import SleepWaits
 from hmas.worker.agent.entry.entry import QueueEntry
@@ -50,6 +51,7 @@ class WorkerState:
         self.lanes: dict[int, list[EngineState]] = {0: []}  # the engines that serve, by their lane
         self.gate = AdmissionGate(delta_frag=config.delta_frag, growth=config.growth, fenced=config.fenced)
         self.sleep_waits = SleepWaits(self.gate)
+        self.memory_waits = MemoryWaits()
         self.split_books = SplitBooks(config.split)
         self.splits = False  # whether two of the engines that are awake can answer a request together
         self.controls = ControlState(config.worker, config.pool)

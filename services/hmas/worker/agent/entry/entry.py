@@ -1,6 +1,6 @@
 """A request inside the worker: its estimates and deadlines, its memory reservation, and how far it has got."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from math import inf
 
@@ -51,6 +51,7 @@ class QueueEntry:
     `needed_tpot_s` is the time per output token that keeps its SLO; infinite where it generates nothing.
     `least_tokens` is the lower end of its predicted length: the 10 % quantile, if its logarithm is as far below the
     median's as that of the 90 % quantile is above it.
+    `memory_before` is how long lanes had waited for memory when it came (`MemoryWaits.totals`).
     `asleep_since_s` is since when only engines that are asleep could take it, and `asleep_s` for how long it was so
     before.
     `usual_tokens` is the length that its application's answers seldom exceed, as known at its arrival; None: unknown.
@@ -69,10 +70,10 @@ class QueueEntry:
         "admitted_by", "admitted_p90", "annotation", "asleep_s", "asleep_since_s", "attempt", "blocks", "bound_tokens",
         "busy_since_s", "charged", "claimed", "computed_before", "computed_s", "context_tokens", "deadline_s", "engine",
         "enqueued_s", "expected_cached", "first_token_s", "future_s", "gateway", "generation", "grant", "granted_s",
-        "grants_before", "has_turn", "lane", "least_tokens", "needed_tpot_s", "orphaned_s", "others_tokens",
-        "output_tokens", "overtaken", "pending_s", "predicted_p90", "predicted_tokens", "prefill_on", "prefill_s",
-        "promised", "queue_length", "rank", "relegated", "request", "seq", "service", "slack_s", "slo", "state",
-        "stopped", "successor", "switches_before", "topology", "total_s", "tpot_s", "tried", "ttft_deadline_s",
+        "grants_before", "has_turn", "lane", "least_tokens", "memory_before", "needed_tpot_s", "orphaned_s",
+        "others_tokens", "output_tokens", "overtaken", "pending_s", "predicted_p90", "predicted_tokens", "prefill_on",
+        "prefill_s", "promised", "queue_length", "rank", "relegated", "request", "seq", "service", "slack_s", "slo",
+        "state", "stopped", "successor", "switches_before", "topology", "total_s", "tpot_s", "tried", "ttft_deadline_s",
         "upper_output_tokens", "urgency", "usual_tokens", "withdrawn", "work_tokens",
     )  # fmt: skip
 
@@ -111,6 +112,7 @@ class QueueEntry:
         self.busy_since_s: float | None = None  # when an engine first had no room for it, or was not reached
         self.asleep_since_s: float | None = None
         self.asleep_s = 0.0
+        self.memory_before: Mapping[int, float] = {}
         self.tried: tuple[str, ...] = ()  # starts of engines ("name#count") that it was granted on and lost there
         self.urgency = 0.0
         self.rank: tuple[float, int] | None = None

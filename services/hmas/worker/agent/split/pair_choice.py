@@ -165,6 +165,7 @@ def _answers(
             continue
         blocks = state.gate.need(engine, entry, reserved)
         if fenced and not state.gate.admits(state.now_s, engine, entry, blocks):
+            state.memory_waits.refuse()
             continue
         step, step_s = engine.step_room.step, engine.counts.step_now_s(state.now_s)
         harmed = SUSPECTED * engine.life.suspected
@@ -189,6 +190,7 @@ def _prefills(state: WorkerState, gateway: Gateway, entry: QueueEntry, fenced: b
             continue
         blocks = state.gate.need(engine, entry, 1.0)
         if fenced and not state.gate.admits(state.now_s, engine, entry, blocks):
+            state.memory_waits.refuse()
             continue
         pending = engine.prefill
         first_s = pending.seconds / max(1.0, pending.pace) + entry.cost(engine.info).ttft_s * left
