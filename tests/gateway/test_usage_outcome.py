@@ -1,5 +1,6 @@
 """The outcome of an answer's deadline comes in its `usage` where a client asks for it, and the SDKs read the answer."""
 
+import asyncio
 from typing import Any
 
 import anthropic
@@ -88,6 +89,13 @@ def test_nothing_is_written_past_the_queue_where_counts_come() -> None:
     assert written == [event(0), event(1)]
     held.passed(usage(3))
     assert held.direct(write) is None
+
+
+def test_the_counts_with_which_a_message_begins_do_not_wait() -> None:
+    held = HeldUsage(named=True)
+    begin, delta = named("message_start", message=MESSAGE), named("message_delta", usage={"output_tokens": 2})
+    assert held.passed(begin + delta) == begin
+    assert b'"hmas_slo"' in held.end(TOLD)
 
 
 # --- the SDKs
@@ -216,6 +224,34 @@ async def test_anthropic_reads_the_outcome_of_messages() -> None:
 
 
 # --- over HTTP
+
+
+async def test_counts_that_come_alone_wait_for_the_end() -> None:
+    """The bytes of the answer go straight to the connection by then."""
+    gates = [asyncio.Event() for _ in range(3)]
+
+    async def step_by_step(peer: Peer) -> None:
+        await peer.begin_chunks()
+        for data, gate in zip((event(0), event(1), last(2) + usage(3)), gates, strict=True):
+            await peer.chunk(data)
+            await gate.wait()
+        await peer.chunk(DONE)
+        await peer.end_chunks()
+
+    seen, asked = b"", orjson.dumps(STREAMED)
+    async with (
+        gateway(behave=step_by_step) as g,
+        client(g) as http,
+        asyncio.timeout(PATIENCE_S),
+        http.stream("POST", PATH, content=asked, headers=ASKED) as response,
+    ):
+        async for data in response.aiter_raw():
+            seen += data
+            for gate, token in zip(gates, (event(0), event(1), last(2)), strict=True):
+                if token in seen:
+                    gate.set()
+    assert b'"hmas_slo":{"ttft_ms":60000.0' in seen
+    assert seen.endswith(DONE)
 
 
 async def test_a_stream_that_breaks_off_tells_no_outcome() -> None:

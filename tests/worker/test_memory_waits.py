@@ -27,10 +27,13 @@ def test_it_tells_of_the_first_one_and_of_those_behind_it() -> None:
 
 
 def test_who_waits_for_a_slot_does_not_wait_for_memory() -> None:
-    agent = Scripted(replace(CONFIG, static_n_run=1), engine(kv_capacity_tokens=1000))
+    agent = Scripted(replace(CONFIG, static_n_run=2), engine(kv_capacity_tokens=1000))
     agent.submit(1.0, request("big", prompt_tokens=600, max_tokens=10))
     agent.submit(2.0, request("next", prompt_tokens=600, max_tokens=10))
-    assert waited(agent.finish(9.0, "big", 5)) == {"next": 0.0}
+    assert waited(agent.finish(9.0, "big", 5)) == {"next": 7.0}
+    small = [request(f"small-{i}", prompt_tokens=10, max_tokens=10) for i in range(2)]
+    assert waited(agent.submit(10.0, *small)) == {"small-0": 0.0}
+    assert waited(agent.finish(15.0, "next", 5)) == {"small-1": 0.0}, "it lacked a slot alone"
 
 
 def test_a_lane_that_waits_again_goes_on_adding_and_lanes_do_not_share() -> None:
