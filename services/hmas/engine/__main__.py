@@ -1,4 +1,5 @@
-"""Shell: `python -m hmas.engine` runs the emulated engine as a process. Its flags have the names of vLLM's."""
+"""Shell: `hmas engine`, or `python -m hmas.engine`, runs the emulated engine as a process. Its flags have the names of
+vLLM's."""
 
 import argparse
 import gc
@@ -32,8 +33,8 @@ from hmas.runtime.open_files import raise_open_files
 LIMIT_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "block_size", "max_model_len", "max_num_queued_reqs")
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m hmas.engine", description="An emulated vLLM server.")
+def parser(program: str = "python -m hmas.engine") -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog=program, description="An emulated vLLM server.")
     p.add_argument(
         "--profile",
         default="tiny-emulated",
@@ -113,8 +114,8 @@ def _age_s() -> float:
         return 0.0
 
 
-def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
+def main(argv: list[str] | None = None, program: str = "python -m hmas.engine") -> int:
+    args = parser(program).parse_args(argv)
     try:
         profile = chosen_profile(args)
         length = OutputLength(args.output_median, args.output_sigma, args.seed)

@@ -47,7 +47,7 @@ class AnswerText:
 
     def last_events(self, index: int) -> bytes:
         """Returns the last token's chunk with its finish reason, the usage chunk if requested, and the end marker."""
-        last = self.event(index).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % self.finish_reason)
+        last = self.event(index).replace(b'"finish_reason":null', b'"finish_reason":"%b"' % self.told_reason)
         if self._generation.include_usage:
             last += self._head + b"]" + self._usage(index + 1) + b"}\n\n"
         return last + DONE
@@ -65,25 +65,32 @@ class AnswerText:
     def finish_reason(self) -> bytes:
         return b"stop" if self._generation.stops else b"length"
 
+    @property
+    def told_reason(self) -> bytes:
+        """Why the answer ended, in the words of its API: those of the engine's metrics, if there are no others."""
+        return self.finish_reason
+
     def whole(self, tokens: int | None = None, reason: bytes | None = None) -> bytes:
         """Returns the whole JSON body that answers a request without `stream`, by default with all its tokens and its
         own reason for the end."""
         count = self._generation.output_tokens if tokens is None else tokens
-        text = words(count).decode()
-        finish_reason = (reason or self.finish_reason).decode()
-        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": finish_reason}
-        if self._chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
-        else:
-            choice["text"] = text
         body = {
             "id": self._id,
             "object": "chat.completion" if self._chat else "text_completion",
             "created": self._created_s,
             "model": self._model,
-            "choices": [choice],
+            "choices": [self._choice(count, (reason or self.told_reason).decode())],
         }
         return orjson.dumps(body)[:-1] + self._usage(count) + b"}"
+
+    def _choice(self, count: int, finish_reason: str) -> dict[str, object]:
+        text = words(count).decode()
+        choice: dict[str, object] = {"index": 0, "logprobs": None, "finish_reason": finish_reason}
+        if self._chat:
+            choice["message"] = {"role": "assistant", "content": text, "refusal": None, "tool_calls": []}
+        else:
+            choice["text"] = text
+        return choice
 
     def _usage_field(self, count: int) -> bytes:
         return self._usage(count) if self._generation.continuous_usage else b""

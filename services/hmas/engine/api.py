@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from hmas.contracts.registry import COMPLETIONS_PATH
+from hmas.engine.asked_form import AnswerForm, BadForm, asked_form
 from hmas.engine.core.chunking import TokenDeadline
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineLimits
@@ -89,6 +90,7 @@ class Generation:
     base64: bool = False
     content_digest: bytes = b""  # of the prompt, where nothing is generated
     transfer: object = None  # the body's `kv_transfer_params`
+    form: AnswerForm | None = None  # None: words
 
     @property
     def generates(self) -> bool:
@@ -108,8 +110,8 @@ class ApiReader:
         if isinstance(body, BadRequest):
             return body
         try:
-            prompt = PROMPTS[path](body)
-        except BadPrompt as bad:
+            prompt, form = PROMPTS[path](body), asked_form(body, path)
+        except (BadPrompt, BadForm) as bad:
             return BadRequest(400, str(bad), bad.param)
         error = self._field_error(body, path)
         if error is not None:
@@ -119,15 +121,16 @@ class ApiReader:
         asked = 1 if bounds is None else next(filter(None, map(body.get, bounds)), None)
         if room < 1 or (asked or 0) > room:
             return self._too_long(tokens, asked)
-        limit, least = asked or room, body.get("min_tokens") or 0
-        drawn = limit if body.get("ignore_eos") else max(self.length.draw(content), least)
+        limit = asked or room
+        drawn, stops = self._drawn(body, form, content, limit)
         options = body.get("stream_options") or {}
         usage, continuous = bool(options.get("include_usage")), bool(options.get("continuous_usage_stats"))
         output_tokens = min(drawn, limit)
         salt = body.get("cache_salt")
         hashes, answered = self._hashes(content, tokens, salt), tuple[int, ...]()
         if bounds and self.limits.enable_prefix_caching:  # the next prompt repeats the answer, a chat's as a message
-            text = b"".join((content, b"" if path == COMPLETIONS_PATH else b"\n", words(output_tokens)))
+            said = words(output_tokens) if form is None or form.text is None else form.text.encode()
+            text = b"".join((content, b"" if path == COMPLETIONS_PATH else b"\n", said))
             answered = self._hashes(text, tokens + output_tokens, salt)[len(hashes) :]
         return Generation(
             path=path,
@@ -136,7 +139,7 @@ class ApiReader:
             continuous_usage=usage and continuous,
             prompt_tokens=tokens,
             output_tokens=output_tokens,
-            stops=drawn <= limit and not body.get("ignore_eos"),
+            stops=stops,
             priority=body.get("priority") or 0,
             prefix_hashes=hashes,
             answer_hashes=answered,
@@ -147,7 +150,17 @@ class ApiReader:
             base64=body.get("encoding_format") == "base64",
             content_digest=b"" if bounds else blake2b(content, digest_size=16).digest(),
             transfer=body.get("kv_transfer_params") if bounds else None,
+            form=form,
         )
+
+    def _drawn(self, body: dict[str, Any], form: AnswerForm | None, content: bytes, limit: int) -> tuple[int, bool]:
+        """Returns how many tokens the answer has if nothing cuts it off, and whether it then ends by itself."""
+        if form is not None and form.text is not None:  # a grammar allows nothing after its end
+            return len(form.pieces), len(form.pieces) <= limit
+        if body.get("ignore_eos"):
+            return limit, False
+        drawn = max(self.length.draw(content), body.get("min_tokens") or 0)
+        return drawn, drawn <= limit
 
     def object_of(self, raw: bytes) -> dict[str, Any] | BadRequest:
         """Returns the body as a JSON object; BadRequest if it is not one or names another model than this engine's."""

@@ -15,13 +15,13 @@ import orjson
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from hmas.contracts.registry import CHAT_PATH
-from hmas.engine.answer import AnswerText
 from hmas.engine.api import ApiReader, BadRequest, Generation
 from hmas.engine.core import EngineCore
 from hmas.engine.core.output_length import OutputLength
 from hmas.engine.core.profile import EngineProfile
 from hmas.engine.core.sequence import AddResult, EngineRequest
 from hmas.engine.direct_send import Message, Send
+from hmas.engine.formed_answer import chat_or_completion
 from hmas.engine.hand_overs import KV_PATHS, BadTransfer, KvTransferConfig
 from hmas.engine.kv_events_config import KvPublisherConfig
 from hmas.engine.list_answers import ListAnswer
@@ -46,7 +46,7 @@ MAX_BODY_BYTES = 16 << 20
 
 # By path: how the ids of answers begin, and what writes them.
 _ANSWERS: dict[str, tuple[str, Callable[[Generation, str, str, int], RequestAnswer]]] = {
-    CHAT_PATH: ("chatcmpl-", AnswerText),
+    CHAT_PATH: ("chatcmpl-", chat_or_completion),
     RESPONSES_PATH: ("resp_", ResponseAnswer),
     MESSAGES_PATH: ("msg_", MessageAnswer),
 }
@@ -236,7 +236,9 @@ class EngineServer:
 
     def _answer(self, scope: Scope, request_id: str, generation: Generation) -> RequestAnswer:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"")
-        prefix, kind = _ANSWERS.get(generation.path, ("cmpl-", AnswerText if generation.generates else ListAnswer))
+        prefix, kind = _ANSWERS.get(
+            generation.path, ("cmpl-", chat_or_completion if generation.generates else ListAnswer)
+        )
         response_id = prefix + (given.decode("latin-1")[:128] or f"{self._created_s:x}-{request_id}")
         return kind(generation, response_id, self._model, int(time()))
 
