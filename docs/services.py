@@ -2,22 +2,6 @@
 
 from pydantic_settings import BaseSettings
 
-from hmas.console.settings import ConsoleSettings
-from hmas.gateway.settings import GatewaySettings
-from hmas.meta.settings import MetaSettings
-from hmas.perception.settings import PerceptionSettings
-from hmas.prediction.settings import PredictionSettings
-from hmas.qos.settings import QosSettings
-from hmas.statera.settings import StateraSettings
-from hmas.worker.settings import WorkerSettings
+from hmas.mesh.config.sections import SERVICES
 
-SERVICE_SETTINGS: dict[str, type[BaseSettings]] = {
-    "gateway": GatewaySettings,
-    "perception": PerceptionSettings,
-    "prediction": PredictionSettings,
-    "worker": WorkerSettings,
-    "qos": QosSettings,
-    "meta": MetaSettings,
-    "statera": StateraSettings,
-    "console": ConsoleSettings,
-}
+SERVICE_SETTINGS: dict[str, type[BaseSettings]] = dict(SERVICES)

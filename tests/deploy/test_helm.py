@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hmas.gateway.engines.allowed import AllowedEndpoints, parse_rules
 from hmas.mesh.nats_server import find_nats_server
@@ -118,6 +119,7 @@ def test_workers_find_and_gateways_use_the_engines_named(value: str, source: obj
         ((*SERVICE, "networkPolicy.httpsEgress={mta}"), "httpsEgress"),
         ((*SERVICE, "mode=off"), "mode"),
         ((*SERVICE, "worker.env.FOO=1"), "FOO"),
+        ((*SERVICE, "worker.settings.HMAS_MODE=observe"), "HMAS_MODE"),
         ((*SERVICE, "gatway.replicas=1"), "gatway"),
         ((*SERVICE, "gateway.replicas=0"), "replicas"),
     ],
@@ -126,6 +128,26 @@ def test_values_that_cannot_work_are_refused(values: tuple[str, ...], message: s
     done = template(*values)
     assert done.returncode != 0
     assert message in done.stderr
+
+
+def test_a_section_of_an_hmas_yaml_is_a_services_settings() -> None:
+    given = (
+        "gateway.settings.max_requests=20000", "gateway.settings.cors_origins={https://a,https://b}",
+        "gateway.settings.fail_open=false", "gateway.settings.journal=7", "gateway.env.HMAS_JOURNAL=8",
+    )  # fmt: skip
+    variables = environment(rendered(*SERVICE, *given), "gateway")
+    named = ("HMAS_MAX_REQUESTS", "HMAS_CORS_ORIGINS", "HMAS_FAIL_OPEN", "HMAS_JOURNAL")
+    assert [variables[name] for name in named] == ["20000", "https://a,https://b", "false", "8"]
+    assert "HMAS_JOURNAL" not in environment(rendered(*SERVICE, *given), "worker")
+
+
+def test_a_large_number_of_a_values_file_stays_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text("gateway: {settings: {max_held_bytes: 1073741824}, env: {HMAS_MAX_BODY_BYTES: 2097152}}")
+    command = [helm(), "template", "mesh", str(CHART), "--set", ",".join(SERVICE), "-f", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    variables = environment([each for each in yaml.safe_load_all(done.stdout) if each], "gateway")
+    assert (variables["HMAS_MAX_HELD_BYTES"], variables["HMAS_MAX_BODY_BYTES"]) == ("1073741824", "2097152")
 
 
 def test_nats_of_the_chart_takes_its_configuration(tmp_path: Path) -> None:

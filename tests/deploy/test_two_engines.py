@@ -184,6 +184,7 @@ def test_envoy_may_reach_engines_with_roles() -> None:
         (("emulated", "engines.split=always"), "needs one worker over both engines"),
         ((*SERVICE, "engines.split=sometimes"), "split"),
         ((*PAIRS, "worker.env.HMAS_SPLIT=auto"), "engines.split sets HMAS_SPLIT"),
+        ((*PAIRS, "worker.settings.split=auto"), "engines.split sets HMAS_SPLIT"),
         ((*PAIRS, "plan.act=scale", "plan.catalogue=c", "plan.budget=8xh100", "keda.enabled=true"), "moves no roles"),
     ],
 )

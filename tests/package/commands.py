@@ -11,13 +11,17 @@ CLONE = "clone"  # no installation of the wheel has it
 
 # Words of the command and its arguments -> the extra that a base install must name, RUNS or CLONE. FILE exists.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("--port 0", "embedded"),
+    "up": ("--port 0", "mesh"),
+    "engine": ("--profile nothing", RUNS),
+    "config show": ("", RUNS),
+    "config check": ("--config FILE", RUNS),
+    "config schema": ("", RUNS),
     "top": ("--once 0.1", RUNS),
     "console": ("--port 0", RUNS),
     "pin": ("edf", RUNS),
     "why": ("some-request", RUNS),
     "jobs": ("", RUNS),
-    "doctor": ("--port 0", "embedded"),
+    "doctor": ("--port 0", "mesh"),
     "secrets": ("out", RUNS),
     "certificates": ("out", "certificates"),
     "keys make": ("someone --file keys.yaml", RUNS),

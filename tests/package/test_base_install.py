@@ -36,7 +36,7 @@ def faults(ended: Ended, extra: str) -> list[str]:
         found.append(f"status {ended.status} without the way to a clone")
     if extra not in ("", CLONE) and (ended.status != 1 or f".whl[{extra}]'" not in ended.text):
         found.append(f"status {ended.status} without the way to hmas[{extra}]")
-    if extra and extra != "embedded" and len(ended.text.strip().splitlines()) != 1:
+    if extra and extra != "mesh" and len(ended.text.strip().splitlines()) != 1:
         found.append("more than one line")
     if not extra and ended.status == USAGE_ERROR and "Usage" in ended.text:
         found.append("the arguments of this test are wrong")

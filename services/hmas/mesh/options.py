@@ -1,5 +1,7 @@
 """The options of `hmas up`."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,6 +51,7 @@ class MeshOptions:
     tls_key: Path | None = None
     console_port: int | None = None  # None: no console; 0: any free port
     planned: PlannedPools | None = None
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # variables by service, of a file
     extra_env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -68,6 +71,10 @@ class MeshOptions:
     def engine_api_key(self) -> str:
         """The API key that the engines ask for, "" without one. Raises OSError."""
         return self.engine_api_key_file.read_text().strip() if self.engine_api_key_file else ""
+
+    def setting(self, service: str, variable: str) -> str | None:
+        """Returns a setting of a service as the environment gives it, or else the configuration file."""
+        return os.environ.get(variable, self.settings.get(service, {}).get(variable))
 
     def pool_of(self, engine_url: str) -> str:
         return self.models.get(engine_url, self.pool)

@@ -1,6 +1,5 @@
 """The engines of `hmas up --prefill --decode`: those for prompts, and those that read their KV and answer."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -45,7 +44,7 @@ def one_model(roles: Mapping[str, str], models: Mapping[str, str]) -> dict[str, 
     return {url: model for model in found for url in roles}
 
 
-def split_rule() -> str:
+def split_rule(options: MeshOptions) -> str:
     """Returns when two engines serve a request, where engines have roles: what HMAS_SPLIT says, by default what keeps
     the most requests on time (docs/results/disaggregation.md)."""
-    return os.environ.get("HMAS_SPLIT", "auto")
+    return options.setting("worker", "HMAS_SPLIT") or "auto"

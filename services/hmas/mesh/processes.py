@@ -1,7 +1,6 @@
 """Turns options into processes: what the embedded mesh starts, on which ports, and with which settings."""
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -165,7 +164,9 @@ class _Builder:
             common |= {"HMAS_NATS_USER": service, "HMAS_NATS_PASSWORD_FILE": self.password_file(service)}
         self.ops[name] = f"http://127.0.0.1:{port}"
         self.ready[name] = f"{self.ops[name]}/ready"
-        spec = ProcessSpec(name, module(service), {**common, **env, **self.options.extra_env}, stop_grace_s=30.0)
+        given = self.options.settings.get(service, {})
+        env = {**given, **common, **env, **self.options.extra_env}
+        spec = ProcessSpec(name, module(service), env, stop_grace_s=30.0)
         self.processes.append(spec)
 
     def console(self) -> str:
@@ -186,7 +187,8 @@ class _Builder:
         env |= _rehearsals(self.options)
         for file in (self.console_token, self.console_admin):
             write_secret(file, token_urlsafe(32))
-        self.processes.append(ProcessSpec("console", module("console"), {**env, **self.options.extra_env}))
+        env = {**self.options.settings.get("console", {}), **env, **self.options.extra_env}
+        self.processes.append(ProcessSpec("console", module("console"), env))
         return f"http://127.0.0.1:{port}"
 
 
@@ -195,7 +197,7 @@ def make_plan(options: MeshOptions) -> MeshPlan:
 
     Raises NatsBinaryMissing, PortRefused or ValueError.
     """
-    if options.nats_url is None and "HMAS_MESH_CA_FILE" in os.environ:
+    if options.nats_url is None and options.setting("gateway", "HMAS_MESH_CA_FILE") is not None:
         raise ValueError(
             "`hmas up` with a NATS server of its own stays on the loopback, without TLS between its services: unset "
             "HMAS_MESH_CA_FILE, or give --nats-url"
@@ -284,7 +286,7 @@ def _llm(options: MeshOptions) -> dict[str, str]:
         return {}
     key = {"HMAS_LLM_API_KEY_FILE": str(options.llm_api_key_file)} if options.llm_api_key_file else {}
     return {
-        "HMAS_SELECTOR": os.environ.get("HMAS_SELECTOR", "llm"),
+        "HMAS_SELECTOR": options.setting("meta", "HMAS_SELECTOR") or "llm",
         "HMAS_LLM_URL": options.llm_url,
         "HMAS_LLM_MODEL": options.llm_model,
         **key,
@@ -307,7 +309,7 @@ def worker_env(options: MeshOptions, urls: tuple[str, ...]) -> dict[str, str]:
     if options.sources and options.hardware:
         env["HMAS_HARDWARE"] = options.hardware
     if urls[0] in options.roles:
-        env["HMAS_SPLIT"] = split_rule()
+        env["HMAS_SPLIT"] = split_rule(options)
     if options.aliases_of(pool):
         env["HMAS_ALIASES"] = ",".join(options.aliases_of(pool))
     if options.engine_api_key_file:

@@ -17,6 +17,7 @@ from hmas.mesh.planned_engines import replicas_in
 from hmas.mesh.process import ProcessSpec, SupervisedProcess
 from hmas.mesh.process_logs import ProcessLogs
 from hmas.mesh.processes import CONTROL_AGENTS, MeshPlan, make_plan, worker_env
+from hmas.mesh.scrape_file import forget_scrape_file, write_scrape_file
 from hmas.mesh.state import forget_state
 from hmas.runtime.settings import wrong_variables
 
@@ -82,6 +83,7 @@ class Mesh:
         await asyncio.gather(*map(self._wait_attached, self.plan.attached), *starmap(self._wait_ready, own.items()))
         await self._wait_connected()
         pids = {name: p.pid for name, p in self.processes.items() if p.pid is not None}
+        write_scrape_file(self.options.data_dir, self.plan.ops_urls)
         self.plan.state(pids).write(self.options.data_dir)
         if self.plan.planned is not None:
             self._scaling = asyncio.create_task(self.plan.planned.follow(self, self._ordered))
@@ -204,6 +206,7 @@ class Mesh:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self.logs.poll()
         forget_state(self.options.data_dir)
+        forget_scrape_file(self.options.data_dir)
 
 
 def _answers(url: str) -> bool:

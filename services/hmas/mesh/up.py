@@ -22,6 +22,7 @@ from rich.text import Text
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.paired_engines import one_model, split_rule
 from hmas.mesh.processes import wanted_ports
+from hmas.mesh.scrape_file import scrape_file
 from hmas.mesh.screen import Screen
 from hmas.mesh.state import sole_owner
 from hmas.mesh.supervisor import Mesh
@@ -53,12 +54,13 @@ def _picture(mesh: Mesh, *, shown_to_user: bool) -> Table:
         words = (mesh.options.pool_of(url) if named else "", mesh.plan.roles.get(url, ""))
         table.add_row("engine", url, " ".join(filter(None, words)))
     if mesh.plan.roles:
-        never = "so that no request has two engines" if split_rule() == "never" else ""
-        table.add_row("two engines", f"HMAS_SPLIT={split_rule()}", never)
+        never = "so that no request has two engines" if split_rule(mesh.options) == "never" else ""
+        table.add_row("two engines", f"HMAS_SPLIT={split_rule(mesh.options)}", never)
     table.add_row("NATS", state.nats_url)
     for name, url in sorted(state.ops_urls.items()):
         table.add_row("metrics", f"{url}/metrics", name)
     table.add_row("", state.ops_token_file, "what /metrics ask for: Authorization: Bearer")
+    table.add_row("", str(scrape_file(mesh.options.data_dir.resolve())), "all of them for Prometheus: file_sd_configs")
     table.add_row("logs", str(mesh.options.data_dir / "logs"))
     return table
 

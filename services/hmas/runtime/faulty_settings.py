@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 MAX_ECHO_CHARS = 40  # of a wrong value that is repeated
 # Kinds of faults whose value is a number, a switch or one word of a list: others may hold a password, such as a URL.
@@ -25,12 +26,21 @@ def wrong_settings(error: ValidationError) -> str:
         if fault["type"] == "extra_forbidden":
             found.append(f"{variable}{inner}: {_unknown_field(str(path[-1]))}")
             continue
-        plain = _ECHOED.fullmatch(fault["type"]) and not any(_SECRET.search(str(part)) for part in path)
-        given, echo = fault["input"], ""
-        if plain and isinstance(given, str) and len(given) <= MAX_ECHO_CHARS:
-            echo = f", not {given!r}"
-        found.append(f"{variable}{inner}: {' '.join(fault['msg'].split())}{echo}")
+        found.append(f"{variable}{inner}: {wrong_value(fault)}")
     return "; ".join(found)
+
+
+def wrong_value(fault: ErrorDetails) -> str:
+    """Returns what is wrong with a value, which is repeated if it is short and of a plain kind."""
+    plain = _ECHOED.fullmatch(fault["type"]) and not any(named_like_a_secret(str(part)) for part in fault["loc"])
+    given, echo = fault["input"], ""
+    if plain and isinstance(given, str) and len(given) <= MAX_ECHO_CHARS:
+        echo = f", not {given!r}"
+    return f"{' '.join(fault['msg'].split())}{echo}"
+
+
+def named_like_a_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None
 
 
 def _unknown_field(name: str) -> str:

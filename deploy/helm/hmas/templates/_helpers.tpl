@@ -192,8 +192,12 @@ spec:
         {{- range .env }}
         - {{ toJson . }}
         {{- end }}
-        {{- range $name, $value := .values.env }}
-        - {name: {{ $name }}, value: {{ $value | toString | quote }}}
+        {{- $named := dict }}
+        {{- range $name, $value := .values.settings }}
+        {{- $_ := set $named (printf "HMAS_%s" (upper $name)) $value }}
+        {{- end }}
+        {{- range $name, $value := merge (deepCopy (.values.env | default dict)) $named }}
+        - {name: {{ $name }}, value: {{ include "hmas.written" $value | quote }}}
         {{- end }}
       ports: {{ toJson (concat (list (dict "name" "ops" "containerPort" 9100)) (.ports | default list)) }}
       {{- with .lifecycle }}
@@ -284,5 +288,13 @@ spec:
   maxUnavailable: 1
   selector:
     matchLabels: {{- include "hmas.selector" $labels | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{/* A value as a variable holds it. A large number of a values file is a float, which would become 1.07e+09. */}}
+{{- define "hmas.written" -}}
+{{- if kindIs "slice" . }}{{ join "," . }}
+{{- else if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}
+{{- else }}{{ toString . }}
 {{- end }}
 {{- end }}

@@ -45,6 +45,7 @@ from hmas.gateway.tenants.terms import (
     SloBounds,
     Tenant,
 )
+from hmas.runtime.bounded_yaml import YamlDocument, YamlPath
 
 MAX_FAULTS = 10  # errors of one file that a message lists
 KEY_PREFIX = "hmas-"
@@ -238,7 +239,6 @@ def _seconds(milliseconds: float | None) -> float | None:
 
 # --- reading ---
 
-YamlPath = tuple[str | int, ...]  # where a value stands in the document: names of fields, and positions in lists
 # The section that a field belongs to, by the length of the field's path.
 _SECTIONS: dict[int, type[_Section]] = {1: _TenantsFile, 3: _TenantSection, 4: _SloSection, 5: _KeySection}
 
@@ -254,11 +254,9 @@ def parse_tenants(text: str) -> TenantTable:
 
 
 def _parse(text: str) -> TenantTable:
-    loader = yaml.SafeLoader(text)
-    root = loader.get_single_node()
-    document = _Document(loader)
+    document = _Document(yaml.SafeLoader(text))
     try:
-        plain = None if root is None else document.plain(root, ())
+        plain = document.whole()
         file = _TenantsFile.model_validate({} if plain is None else plain)
     except ValidationError as error:
         raise TenantFileError(document.faults(error)) from None
@@ -287,69 +285,16 @@ def _parse(text: str) -> TenantTable:
     return TenantTable(tenants, keys, file.classes)
 
 
-class _Document:
-    """A YAML document as plain Python values, with the line of each value for error messages."""
-
-    def __init__(self, loader: yaml.SafeLoader) -> None:
-        self._loader = loader
-        self._lines: dict[YamlPath, int] = {}
-        self._values: dict[int, Any] = {}  # by the id of a node, because a YAML alias has the value of its anchor
-
-    def plain(self, node: yaml.Node, path: YamlPath) -> Any:
-        """Returns the plain value of a node that stands at `path`. Raises TenantFileError if a name in it is not a text
-        or is given twice."""
-        self._lines.setdefault(path, node.start_mark.line + 1)
-        if id(node) in self._values:
-            return self._values[id(node)]
-        if isinstance(node, yaml.MappingNode):
-            mapping: dict[str, Any] = {}
-            self._values[id(node)] = mapping
-            own: set[str] = set()
-            given = {id(name_node) for name_node, _ in node.value}  # by the mapping itself, not by a merge (`<<`)
-            self._loader.flatten_mapping(node)
-            for name_node, value_node in node.value:
-                name = self._scalar(name_node, path)
-                inside = (*path, str(name))
-                self._lines[inside] = name_node.start_mark.line + 1
-                if not isinstance(name, str) or not name:
-                    raise self.fault(inside, "a name must be a text that is not empty: put it in quotes")
-                if name in own:
-                    raise self.fault(inside, "this name is given twice in one mapping: remove one")
-                if id(name_node) in given:
-                    own.add(name)
-                mapping[name] = self.plain(value_node, inside)
-            return mapping
-        if isinstance(node, yaml.SequenceNode):
-            items: list[Any] = []
-            self._values[id(node)] = items
-            items.extend(self.plain(each, (*path, index)) for index, each in enumerate(node.value))
-            return items
-        return self._scalar(node, path)
-
-    def _scalar(self, node: yaml.Node, path: YamlPath) -> Any:
-        try:
-            return self._loader.construct_object(node, deep=True)
-        except (yaml.YAMLError, ValueError) as error:
-            raise self.fault(path, str(error)) from None
+class _Document(YamlDocument):
+    """The document of a tenants file, with its errors."""
 
     def fault(self, path: YamlPath, problem: str) -> TenantFileError:
-        return TenantFileError(self._located(path, problem))
+        return TenantFileError(self.located(path, problem))
 
     def faults(self, error: ValidationError) -> str:
         """Returns the errors that come first in the file, at most MAX_FAULTS, as one line."""
-        told = [(self._line(each["loc"]), self._located(*_problem(each))) for each in error.errors()]
+        told = [(self.line(each["loc"]), self.located(*_problem(each))) for each in error.errors()]
         return "; ".join(list(dict.fromkeys(text for _, text in sorted(told)))[:MAX_FAULTS])
-
-    def _located(self, path: YamlPath, problem: str) -> str:
-        names = ".".join(part for part in path if isinstance(part, str))
-        return f"line {self._line(path)}, {names or 'top level'}: {problem}"
-
-    def _line(self, path: YamlPath) -> int:
-        """Returns the line of the value at `path`, or of the nearest value around it if its own line is not known, as
-        inside a YAML alias."""
-        while path not in self._lines:
-            path = path[:-1]
-        return self._lines[path]
 
 
 def _problem(error: ErrorDetails) -> tuple[YamlPath, str]:

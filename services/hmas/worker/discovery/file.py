@@ -8,15 +8,14 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from hmas.contracts.ownership import MAX_ENGINES
+from hmas.runtime.bounded_yaml import YamlBounds, YamlFault, YamlOutline
 from hmas.worker.discovery.dns import Found
 from hmas.worker.settings import EngineSettings
 
 log = structlog.get_logger()
 MAX_FILE_BYTES = 2**20
-MAX_DEPTH = 4  # lists and objects within one another; an entry of the list is at 2
-MAX_NODES = 64 * MAX_ENGINES  # texts, numbers, lists and objects of a file
-MAX_SHARED = 64  # of what an anchor names
-MAX_ALIASES = 4 * MAX_ENGINES
+# An entry of the list is at the depth 2.
+BOUNDS = YamlBounds(depth=4, nodes=64 * MAX_ENGINES, aliases=4 * MAX_ENGINES)
 _ENGINES: TypeAdapter[tuple[EngineSettings, ...]] = TypeAdapter(tuple[EngineSettings, ...])
 
 
@@ -64,8 +63,10 @@ def parse_engines(text: bytes) -> tuple[EngineSettings, ...]:
     if len(text) > MAX_FILE_BYTES:
         raise EngineFileError(f"it is larger than {MAX_FILE_BYTES} bytes")
     try:
-        lines = _Outline().read(text)
+        lines = YamlOutline(BOUNDS).read(text)
         entries = yaml.load(text, Loader=yaml.CSafeLoader)
+    except YamlFault as fault:
+        raise EngineFileError(str(fault)) from None
     except (yaml.YAMLError, ValueError, ArithmeticError) as error:
         raise EngineFileError(f"it is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(entries, list) or len(entries) > MAX_ENGINES:
@@ -84,64 +85,3 @@ def parse_engines(text: bytes) -> tuple[EngineSettings, ...]:
             raise EngineFileError(f"two engines, in {both}, have the same name {label!r}: set `name`")
         named[label] = line
     return engines
-
-
-class _Outline:
-    """What a file of YAML is made of, as its parser tells it before anything is built: from a thousand bytes a document
-    could be built that is nested without end, or that has millions of parts by aliases of aliases."""
-
-    def __init__(self) -> None:
-        self._depth = self._nodes = self._aliases = 0
-        self._shared: tuple[int, int] | None = None  # the depth of what an anchor names, and the node that it begins at
-        self._lines: list[int] = []
-
-    def read(self, text: bytes) -> list[int]:
-        """Returns the lines at which the entries of the list begin, from 1. Raises EngineFileError where a bound is
-        passed, and YAMLError."""
-        for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                self._alias(event)
-            elif isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent):
-                self._node(event)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                self._depth -= 1
-                if self._shared is not None and self._depth == self._shared[0]:
-                    self._shared = None
-        return self._lines
-
-    def _alias(self, event: yaml.AliasEvent) -> None:
-        self._count(event)
-        self._aliases += 1
-        if self._aliases > MAX_ALIASES:
-            raise _beyond(event, f"it has more than {MAX_ALIASES} aliases")
-        if self._shared is not None:
-            raise _beyond(event, "what an anchor names must hold no alias")
-
-    def _node(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        self._count(event)
-        if event.tag is not None:
-            raise _beyond(event, f"the tag {event.tag[:64]!r} is of no use here: leave it out")
-        begins = isinstance(event, yaml.CollectionStartEvent)
-        if event.anchor is not None and begins and self._shared is None:
-            self._shared = self._depth, self._nodes
-        if begins:
-            self._depth += 1
-            if self._depth > MAX_DEPTH:
-                raise _beyond(event, f"it is nested more than {MAX_DEPTH} deep")
-
-    def _count(self, event: yaml.NodeEvent) -> None:
-        self._nodes += 1
-        if self._depth == 1:
-            self._lines.append(_line(event))
-        if self._nodes > MAX_NODES:
-            raise _beyond(event, f"it has more than {MAX_NODES} values")
-        if self._shared is not None and self._nodes - self._shared[1] > MAX_SHARED:
-            raise _beyond(event, f"what an anchor names has more than {MAX_SHARED} values")
-
-
-def _beyond(event: yaml.NodeEvent, reason: str) -> EngineFileError:
-    return EngineFileError(f"line {_line(event)}: {reason}")
-
-
-def _line(event: yaml.Event) -> int:
-    return event.start_mark.line + 1 if event.start_mark is not None else 0
