@@ -1,4 +1,4 @@
-"""By which command an extra is added to this installation.
+"""Which version this installation has, and by which command an extra is added to it.
 
 No command names the distribution `hmas`: on a package index that may be somebody else's.
 """
@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,6 +15,14 @@ from urllib.request import url2pathname
 
 NAME = "hmas"
 _OWN = re.compile(rf"{NAME}\[([^\]]*)\]")
+
+
+def package_version() -> str:
+    """Returns the version of the installed package, `0+unknown` where its files alone are there."""
+    try:
+        return version(NAME)
+    except PackageNotFoundError:
+        return "0+unknown"
 
 
 def install_command(extra: str) -> str:

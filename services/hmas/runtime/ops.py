@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, Gauge, disable_created_metrics, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hmas.contracts.registry import WIRE_VERSION
+from hmas.installation import package_version
 from hmas.runtime.connections import FOR_OPERATORS, guarded
 from hmas.runtime.tls_handshakes import TlsHandshakes
 
@@ -35,7 +37,10 @@ class TokenGuard:
         await PlainTextResponse(advice, 401, {"www-authenticate": "Bearer"})(scope, receive, send)
 
 
+disable_created_metrics()  # a second series for each counter, which no panel and no alert asks for
 TASKS = Gauge("hmas_asyncio_tasks", "Tasks of the event loop that have not ended")
+BUILD = Gauge("hmas_build_info", "Always 1; the version of the package and that of its messages", ["version", "wire"])
+BUILD.labels(package_version(), str(WIRE_VERSION)).set(1)
 
 
 def metrics_page() -> bytes:

@@ -7,7 +7,6 @@ With a tenants file everything on the API's port but health and version asks for
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -26,6 +25,7 @@ from hmas.gateway.openai.forms import FORMS
 from hmas.gateway.openai.openapi_page import CONTENT_POLICY, described, docs_page
 from hmas.gateway.tenants.store import TenantStore
 from hmas.gateway.tenants.terms import Tenant, client_request_id, read_headers
+from hmas.installation import package_version
 from hmas.runtime import ids
 from hmas.runtime.head_requests import HeadAsGet
 
@@ -99,13 +99,6 @@ def ops_routes(api: FastAPI, directory: ModelDirectory, decisions: DecisionLog) 
         return HTMLResponse(docs_page(api.openapi()), headers={"content-security-policy": CONTENT_POLICY})
 
     return [Route("/hmas/timeline", timeline), Route("/openapi.json", description), Route("/docs", docs)]
-
-
-def package_version() -> str:
-    try:
-        return version("hmas")
-    except PackageNotFoundError:
-        return "0+unknown"
 
 
 def _visible(directory: ModelDirectory, tenant: Tenant) -> list[ModelCard]:
