@@ -74,6 +74,11 @@ def test_the_smallest_value_fits(schema: dict[str, Any], value: Any) -> None:
         ({"type": "integer", "minimum": 0.2, "maximum": 0.8}, "no number is within these bounds"),
         ({"type": "number", "minimum": 2, "maximum": 1}, "no number is within these bounds"),
         ({"type": "integer", "minimum": 1e300}, "must be numbers up to"),
+        ({"type": "number", "minimum": 1, "multipleOf": 1e-300}, "`multipleOf` must be at least"),
+        ({"type": "integer", "minimum": 1.2, "multipleOf": 0.5}, "a whole number for integers"),
+        ({"type": "integer", "multipleOf": 0}, "`multipleOf` must be at least"),
+        ({"enum": [1], "type": [{}]}, "`type` must be one of"),
+        ({"enum": [1], "type": 5}, "`type` must be one of"),
         ({"type": "array", "minItems": 2, "uniqueItems": True}, "uniqueItems"),
         ({"type": "array", "minItems": 2, "maxItems": 1}, "no list has"),
         ({"$ref": "http://elsewhere/schema"}, "must name a part of this schema"),
@@ -101,7 +106,9 @@ def test_no_schema_costs_more_than_its_bounds() -> None:
     levels = {f"l{n}": {"type": "array", "items": {"$ref": f"#/$defs/l{n + 1}"}, "minItems": 4} for n in range(12)}
     wide = {"$ref": "#/$defs/l0", "$defs": {**levels, "l12": {"type": "null"}}}
     either = {f"l{n}": {"anyOf": [{"$ref": f"#/$defs/l{n + 1}"}] * 4} for n in range(12)}
-    for schema in (deep, wide, {"$ref": "#/$defs/l0", "$defs": {**either, "l12": {"type": "null"}}}):
+    names = [str(number) for number in range(400)]
+    long = {"type": "object", "required": names, "additionalProperties": {"type": "string", "minLength": MAX_LENGTH}}
+    for schema in (deep, wide, long, {"$ref": "#/$defs/l0", "$defs": {**either, "l12": {"type": "null"}}}):
         with pytest.raises(BadSchema, match="too large or too deep"):
             smallest_json(schema)
 

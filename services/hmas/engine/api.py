@@ -156,7 +156,7 @@ class ApiReader:
     def _drawn(self, body: dict[str, Any], form: AnswerForm | None, content: bytes, limit: int) -> tuple[int, bool]:
         """Returns how many tokens the answer has if nothing cuts it off, and whether it then ends by itself."""
         if form is not None and form.text is not None:  # a grammar allows nothing after its end
-            return len(form.pieces), len(form.pieces) <= limit
+            return form.tokens, form.tokens <= limit
         if body.get("ignore_eos"):
             return limit, False
         drawn = max(self.length.draw(content), body.get("min_tokens") or 0)

@@ -36,10 +36,9 @@ class AnswerForm:
     logprobs: int | None = None
 
     @property
-    def pieces(self) -> tuple[str, ...]:
-        """The text by tokens, none for the usual words."""
-        text = self.text or ""
-        return tuple(text[at : at + BYTES_PER_TOKEN] for at in range(0, len(text), BYTES_PER_TOKEN))
+    def tokens(self) -> int:
+        """The tokens of the text, 0 for the usual words."""
+        return -(-len(self.text or "") // BYTES_PER_TOKEN)
 
     def piece(self, index: int) -> str:
         """Returns the text of token number `index`."""

@@ -5,6 +5,7 @@ does not fit is worse than none. A reference inside itself is never followed, be
 """
 
 from collections.abc import Mapping
+from functools import partial
 from math import ceil, floor
 from typing import Any
 
@@ -14,6 +15,7 @@ MAX_DEPTH = 64  # schemas within one another
 MAX_VISITS = 10_000  # of schemas, those in alternatives and behind references too
 MAX_LENGTH = 4096  # characters of a text, and elements of a list
 MAX_SAFE_INT = 2**53
+LEAST_STEP = 1e-6
 _REFUSED = (
     "not", "if", "then", "else", "pattern", "dependentRequired", "dependentSchemas", "contains", "unevaluatedItems",
     "unevaluatedProperties", "propertyNames", "minProperties",
@@ -77,11 +79,9 @@ class _Maker:
             return schema["const"]
         if "enum" in schema:
             return self._listed(schema, path)
-        kinds = schema.get("type", "object" if "properties" in schema else "array" if "items" in schema else "null")
-        names = kinds if isinstance(kinds, list) else [kinds]
-        if not names or not all(isinstance(name, str) and name in _KINDS for name in names):
-            raise BadSchema(f"{path or '/'}: `type` must be one of {', '.join(_KINDS)}")
-        return self._best([lambda name=name: self._of_kind(name, schema, path, refs, depth) for name in names])
+        usual = "object" if {"properties", "required"} & schema.keys() else "array" if "items" in schema else "null"
+        tries: list[Any] = [partial(self._of_kind, n, schema, path, refs, depth) for n in _kinds(schema, path, [usual])]
+        return self._best(tries)
 
     def _of_kind(self, kind: str, schema: dict[str, Any], path: str, refs: tuple[str, ...], depth: int) -> Any:
         match kind:
@@ -120,10 +120,8 @@ class _Maker:
             raise BadSchema(f"{path or '/'}: the emulated engine does not know `{min(more)}` beside `{word}`")
         if not isinstance(parts, list) or not parts or (word == "allOf" and len(parts) > 1):
             raise BadSchema(f"{path or '/'}: `{word}` must be a list" + (" of one schema" if word == "allOf" else ""))
-        tries = [
-            lambda n=n, part=part: self.value(part, f"{path}/{word}/{n}", refs, depth + 1)
-            for n, part in enumerate(parts)
-        ]
+        inside = [f"{path}/{word}/{number}" for number in range(len(parts))]
+        tries = [partial(self.value, part, at, refs, depth + 1) for part, at in zip(parts, inside, strict=True)]
         return self._best(tries)
 
     def _best(self, tries: list[Any]) -> Any:
@@ -141,8 +139,7 @@ class _Maker:
         return min(made, key=lambda value: len(orjson.dumps(value)))
 
     def _listed(self, schema: dict[str, Any], path: str) -> Any:
-        values, kinds = schema["enum"], schema.get("type")
-        names = [kinds] if isinstance(kinds, str) else kinds or list(_KINDS)
+        values, names = schema["enum"], _kinds(schema, path, list(_KINDS))
         fit = [v for v in values if any(_is(v, name) for name in names)] if isinstance(values, list) else []
         if not fit:
             raise BadSchema(f"{path or '/'}: `enum` has no value of the type")
@@ -156,6 +153,7 @@ class _Maker:
             raise BadSchema(f"{path or '/'}: the emulated engine does not know the format {str(kind)[:40]!r}")
         if text and len(text) < least:
             raise BadSchema(f"{path or '/'}: the emulated engine makes no longer text of the format {kind}")
+        self._visits += least // 64  # what is long costs, too
         text = text or "a" * least
         if isinstance(most, int) and len(text) > most:
             raise BadSchema(f"{path or '/'}: no text has at least {len(text)} and at most {most} characters")
@@ -196,32 +194,34 @@ def _count(schema: dict[str, Any], word: str, path: str) -> int:
     return value
 
 
+def _kinds(schema: dict[str, Any], path: str, usual: list[str]) -> list[str]:
+    """Returns the types that a schema names, `usual` if it names none. Raises BadSchema."""
+    kinds = schema.get("type", usual)
+    names = kinds if isinstance(kinds, list) else [kinds]
+    if not names or not all(isinstance(name, str) and name in _KINDS for name in names):
+        raise BadSchema(f"{path or '/'}: `type` must be one of {', '.join(_KINDS)}")
+    return names
+
+
 def _number(schema: dict[str, Any], path: str, *, whole: bool) -> int | float:
     """Returns the number nearest to 0 within the bounds: a whole one if there is one, otherwise between the bounds."""
-    bounds = [schema.get(word) for word in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")]
-    for bound in bounds:
+    words = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf")
+    least, above, most, below, multiple = (schema.get(word) for word in words)
+    for bound in (least, above, most, below, multiple):
         if bound is not None and (not _is(bound, "number") or abs(bound) > MAX_SAFE_INT):
             raise BadSchema(f"{path or '/'}: the bounds of a number must be numbers up to 2^53")
-    least, above, most, below, step = bounds
-    step = step or 1
-    low = max(
-        -MAX_SAFE_INT if least is None else ceil(least / step),
-        -MAX_SAFE_INT if above is None else floor(above / step) + 1,
-    )
-    high = min(
-        MAX_SAFE_INT if most is None else floor(most / step), MAX_SAFE_INT if below is None else ceil(below / step) - 1
-    )
+    step = 1 if multiple is None else multiple
+    if step < LEAST_STEP or (whole and step != int(step)):
+        raise BadSchema(f"{path or '/'}: `multipleOf` must be at least {LEAST_STEP}, and a whole number for integers")
+    lows = [*([] if least is None else [ceil(least / step)]), *([] if above is None else [floor(above / step) + 1])]
+    highs = [*([] if most is None else [floor(most / step)]), *([] if below is None else [ceil(below / step) - 1])]
+    low, high = max([-MAX_SAFE_INT, *lows]), min([MAX_SAFE_INT, *highs])
     if low <= high:
         value = min(max(0, low), high) * step
         return int(value) if value == int(value) else value
-    if (
-        not whole
-        and bounds[4] is None
-        and None not in (found := [v for v in (least, above) if v is not None] or [None])
-    ):
-        ceilings = [v for v in (most, below) if v is not None]
-        if ceilings and max(found) < min(ceilings):
-            return (max(found) + min(ceilings)) / 2
-        if ceilings and max(found) == min(ceilings) and above is None and below is None:
-            return float(max(found))
+    bottoms, tops = [v for v in (least, above) if v is not None], [v for v in (most, below) if v is not None]
+    if not whole and multiple is None and bottoms and tops:
+        bottom, top = max(bottoms), min(tops)
+        if bottom < top or (bottom == top and above is None and below is None):
+            return float(bottom + top) / 2
     raise BadSchema(f"{path or '/'}: no number is within these bounds")

@@ -38,11 +38,12 @@ def _take_over(context: typer.Context, path: Path | None) -> Path | None:
     """Reads the configuration file before the other flags, whose defaults it has."""
     if path is None or context.resilient_parsing:
         return path
-    from hmas.mesh.config.in_force import check_in_force, defaults_of_flags
+    from hmas.mesh.config.flags import flags_of
     from hmas.mesh.config.mesh_file import read_mesh_file
+    from hmas.mesh.config.values_in_force import check_in_force, defaults_of_flags
 
     try:
-        file = read_mesh_file(path)
+        file = read_mesh_file(path, flags_of(up))
         check_in_force(file, os.environ)
     except MENDABLE as error:
         raise refuse(error) from None
@@ -54,7 +55,7 @@ def _take_over(context: typer.Context, path: Path | None) -> Path | None:
 def _settings(file: "MeshFile | None") -> dict[str, dict[str, str]]:
     if file is None:
         return {}
-    from hmas.mesh.config.in_force import variables
+    from hmas.mesh.config.values_in_force import variables
 
     return variables(file, os.environ)
 

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hmas.mesh.config.in_force import check_in_force
+from hmas.mesh.config.flags import flags_of
 from hmas.mesh.config.mesh_file import MAX_FAULTS, MAX_FILE_BYTES, MeshFile, MeshFileFault, read_mesh_file
 from hmas.mesh.config.sections import SECTIONS, UP
+from hmas.mesh.config.values_in_force import check_in_force
+from hmas.mesh.up_cli import up
 
 WHOLE = """
 up:
@@ -29,7 +31,7 @@ worker:
 def read(tmp_path: Path, text: str | bytes) -> MeshFile:
     path = tmp_path / "hmas.yaml"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_mesh_file(path)
+    return read_mesh_file(path, flags_of(up))
 
 
 def refused(tmp_path: Path, text: str | bytes) -> str:
@@ -131,7 +133,7 @@ def test_all_faults_are_told_in_their_order_within_bounds(tmp_path: Path) -> Non
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MeshFileFault, match=r"there is no file .*none\.yaml: correct --config"):
-        read_mesh_file(tmp_path / "none.yaml")
+        read_mesh_file(tmp_path / "none.yaml", flags_of(up))
 
 
 def test_no_value_that_may_be_a_secret_is_repeated(tmp_path: Path) -> None:

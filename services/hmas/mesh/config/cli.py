@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.mesh.command import MENDABLE, refuse
-from hmas.mesh.config.in_force import DEFAULT, EMPTY, ValueInForce, check_in_force, in_force
+from hmas.mesh.config.flags import flags_of
 from hmas.mesh.config.mesh_file import read_mesh_file
 from hmas.mesh.config.schema import config_schema
+from hmas.mesh.config.values_in_force import DEFAULT, EMPTY, ValueInForce, check_in_force, values_in_force
 from hmas.mesh.up_cli import FILE_IN_CONTEXT, up
 from hmas.runtime.harmless_text import harmless
 
@@ -41,7 +42,7 @@ def show_config(
     from. Further flags are those of `hmas up`. Secrets are masked."""
     words = [*(["--config", str(config)] if config is not None else []), *context.args]
     told = context_of_up(words)
-    found = in_force(told.meta.get(FILE_IN_CONTEXT, EMPTY), os.environ, told)
+    found = values_in_force(told.meta.get(FILE_IN_CONTEXT, EMPTY), os.environ, told, flags_of(up))
     console.print(settings_table([each for each in found if not changed or each.source != DEFAULT]))
 
 
@@ -49,7 +50,7 @@ def show_config(
 def check_config(config: ConfigFile) -> None:
     """Check a file, and what it and the environment say together; the exit code is 1 if something is wrong."""
     try:
-        file = read_mesh_file(config)
+        file = read_mesh_file(config, flags_of(up))
         check_in_force(file, os.environ)
     except MENDABLE as error:
         raise refuse(error) from None
@@ -60,7 +61,7 @@ def check_config(config: ConfigFile) -> None:
 @app.command("schema")
 def print_schema() -> None:
     """Print the JSON schema of the file, for editors."""
-    typer.echo(json.dumps(config_schema(), indent=2))
+    typer.echo(json.dumps(config_schema(flags_of(up)), indent=2))
 
 
 def settings_table(values: list[ValueInForce]) -> Table:

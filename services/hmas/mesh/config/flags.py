@@ -1,15 +1,12 @@
 """The flags of `hmas up` that a configuration file may set, read from the command's own signature."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from inspect import signature
 from typing import Annotated, Any, get_args
 
 from pydantic import Field, TypeAdapter
 from typer.models import OptionInfo
-
-from hmas.mesh.up_cli import up
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +22,10 @@ class UpFlag:
     variable: str  # "" if none gives it a value
 
 
-@cache
-def flags_of_up() -> Mapping[str, UpFlag]:
-    """Returns the flags by their names in a file."""
+def flags_of(command: Callable[..., None]) -> Mapping[str, UpFlag]:
+    """Returns the flags of `hmas up`, whose function is `command`, by their names in a file."""
     found = {}
-    for name, parameter in signature(up).parameters.items():
+    for name, parameter in signature(command).parameters.items():
         kind, *infos = get_args(parameter.annotation) or (None,)
         info = next((each for each in infos if isinstance(each, OptionInfo)), None)
         if info is None or name == "config":
@@ -41,9 +37,9 @@ def flags_of_up() -> Mapping[str, UpFlag]:
         one = next((each for each in (*get_args(kind), kind) if each is not type(None)), kind)
         many = one is list or getattr(one, "__origin__", None) is list
         one = get_args(one)[0] if many else one
-        bounds = {"ge": info.min, "le": info.max}
-        adapter: TypeAdapter[Any] = TypeAdapter(
-            Annotated[one, Field(**{k: v for k, v in bounds.items() if v is not None})]
-        )
+        bounds: dict[str, Any] = {"ge": info.min, "le": info.max}
+        annotated: Any = Annotated
+        field = Field(**{word: bound for word, bound in bounds.items() if bound is not None})
+        adapter: TypeAdapter[Any] = TypeAdapter(annotated[one, field])
         found[in_file] = UpFlag(in_file, name, adapter, many, info.help or "", str(info.envvar or ""))
     return found

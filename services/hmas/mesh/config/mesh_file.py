@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, YamlConfigSettingsSource
 
-from hmas.mesh.config.flags import flags_of_up
+from hmas.mesh.config.flags import UpFlag
 from hmas.mesh.config.sections import REQUIRED, SECTIONS, UP, flag_that_sets
 from hmas.runtime.bounded_yaml import YamlBounds, YamlDocument, YamlFault, YamlOutline, YamlPath
 from hmas.runtime.faulty_settings import wrong_value
@@ -87,13 +87,13 @@ class _Sections(BaseSettings):
         return (init_settings,)  # no environment: a variable UP would be none of ours
 
 
-def read_mesh_file(path: Path) -> MeshFile:
-    """Returns what a configuration file says. Raises MeshFileFault."""
+def read_mesh_file(path: Path, flags: Mapping[str, UpFlag]) -> MeshFile:
+    """Returns what a configuration file says; `flags` are those of `hmas up`. Raises MeshFileFault."""
     try:
         if not path.is_file():  # the source would take a missing file for an empty one
             raise MeshFileFault(f"there is no file {path}: correct --config")
         source = _BoundedSource(_Sections, path)
-        reading = _Reading(source.document)
+        reading = _Reading(source.document, flags)
         found = reading.file(path.name, source())
     except YamlFault as fault:
         raise MeshFileFault(f"{path}: {fault}") from None
@@ -111,8 +111,8 @@ def read_mesh_file(path: Path) -> MeshFile:
 class _Reading:
     """Checks what stands in a file, and notes each fault with its line."""
 
-    def __init__(self, document: YamlDocument) -> None:
-        self._document, self._flags = document, flags_of_up()
+    def __init__(self, document: YamlDocument, flags: Mapping[str, UpFlag]) -> None:
+        self._document, self._flags = document, flags
         self.faults: list[tuple[int, str]] = []
 
     def file(self, name: str, content: dict[str, Any]) -> MeshFile:

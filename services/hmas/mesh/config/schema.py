@@ -1,18 +1,19 @@
 """The JSON schema of a configuration file, by which editors complete names and mark what is wrong."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_settings import BaseSettings
 
-from hmas.mesh.config.flags import flags_of_up
+from hmas.mesh.config.flags import UpFlag
 from hmas.mesh.config.sections import SECTIONS, UP, flag_that_sets
 from hmas.runtime.settings import RuntimeSettings
 
 
-def config_schema() -> dict[str, Any]:
-    """Returns the schema of the file."""
+def config_schema(flags: Mapping[str, UpFlag]) -> dict[str, Any]:
+    """Returns the schema of the file; `flags` are those of `hmas up`."""
     definitions: dict[str, Any] = {}
-    properties = {UP: _flags_schema()}
+    properties = {UP: _flags_schema(flags)}
     for section, cls in SECTIONS.items():
         properties[section] = _section_schema(section, cls, definitions)
     return {
@@ -25,9 +26,9 @@ def config_schema() -> dict[str, Any]:
     }
 
 
-def _flags_schema() -> dict[str, Any]:
+def _flags_schema(flags: Mapping[str, UpFlag]) -> dict[str, Any]:
     properties = {}
-    for name, flag in flags_of_up().items():
+    for name, flag in flags.items():
         kind = flag.values.json_schema()
         if flag.many:
             kind = {"anyOf": [{"type": "array", "items": kind}, kind]}
@@ -45,11 +46,9 @@ def _section_schema(section: str, cls: type[BaseSettings], definitions: dict[str
     named = str(kept)
     definitions |= {name: each for name, each in schema.get("$defs", {}).items() if f"#/$defs/{name}'" in named}
     for name, field in kept.items():
-        if field.get("type") == "string" and "separated by commas" in cls.model_fields[name].description:  # type: ignore[operator]
-            kept[name] = {
-                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                **{key: value for key, value in field.items() if key != "type"},
-            }
+        if field.get("type") == "string" and "separated by commas" in field.get("description", ""):
+            either = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+            kept[name] = {**either, **{key: value for key, value in field.items() if key != "type"}}
     told = "Settings of all services" if cls is RuntimeSettings else f"Settings of the service {section}"
     return _mapping(told, kept)
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from pydantic import ValidationError
 
-from hmas.mesh.config.flags import flags_of_up
+from hmas.mesh.config.flags import UpFlag
 from hmas.mesh.config.mesh_file import MeshFile, MeshFileFault
 from hmas.mesh.config.sections import (
     COMMON,
@@ -78,9 +78,12 @@ def check_in_force(file: MeshFile, environ: Mapping[str, str]) -> None:
         raise MeshFileFault("; ".join(dict.fromkeys(faults)))
 
 
-def in_force(file: MeshFile, environ: Mapping[str, str], context: typer.Context) -> list[ValueInForce]:
-    """Returns every flag of `hmas up`, as `context` has it, and every setting of its services."""
-    flags = {value.key: value for value in _flags(file, environ, context)}
+def values_in_force(
+    file: MeshFile, environ: Mapping[str, str], context: typer.Context, known: Mapping[str, UpFlag]
+) -> list[ValueInForce]:
+    """Returns every flag of `hmas up`, as `context` has it, and every setting of its services. `known` are
+    these flags."""
+    flags = {value.key: value for value in _flags(file, environ, context, known)}
     found = [*flags.values()]
     planned = bool(context.params.get("plan"))
     embedded = context.params.get("nats_url") is None
@@ -117,9 +120,11 @@ def _given(section: str, file: MeshFile, environ: Mapping[str, str]) -> dict[str
     return found
 
 
-def _flags(file: MeshFile, environ: Mapping[str, str], context: typer.Context) -> Iterator[ValueInForce]:
+def _flags(
+    file: MeshFile, environ: Mapping[str, str], context: typer.Context, known: Mapping[str, UpFlag]
+) -> Iterator[ValueInForce]:
     named = {name.upper() for name in environ}
-    for key, flag in flags_of_up().items():
+    for key, flag in known.items():
         name = flag.parameter
         said, value = context.get_parameter_source(name), context.params.get(name)
         source = "" if said is None else said.name

@@ -10,13 +10,14 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from hmas.mesh.config.cli import app, context_of_up
-from hmas.mesh.config.in_force import defaults_of_flags, in_force, shown, variables
+from hmas.mesh.config.flags import flags_of
 from hmas.mesh.config.mesh_file import read_mesh_file
 from hmas.mesh.config.schema import config_schema
 from hmas.mesh.config.sections import COMMON, NATS_LOGIN, PLANNED, SECTIONS, SERVICES, flag_that_sets
+from hmas.mesh.config.values_in_force import defaults_of_flags, shown, values_in_force, variables
 from hmas.mesh.options import MeshOptions
 from hmas.mesh.processes import make_plan
-from hmas.mesh.up_cli import FILE_IN_CONTEXT
+from hmas.mesh.up_cli import FILE_IN_CONTEXT, up
 
 FILE = """\
 up:
@@ -52,7 +53,7 @@ def path(tmp_path: Path) -> Path:
 def shown_by(path: Path, *flags: str) -> dict[str, tuple[str, str]]:
     """What `hmas config show` has: value and source of each name."""
     context = context_of_up(["--config", str(path), *flags])
-    found = in_force(context.meta[FILE_IN_CONTEXT], os.environ, context)
+    found = values_in_force(context.meta[FILE_IN_CONTEXT], os.environ, context, flags_of(up))
     return {f"{each.section}.{each.key}": (each.value, each.source) for each in found}
 
 
@@ -93,7 +94,7 @@ def test_what_is_named_like_a_secret_and_is_no_file_is_masked(path: Path) -> Non
 
 
 def test_services_get_what_the_file_says_and_the_environment_does_not(path: Path) -> None:
-    file = read_mesh_file(path)
+    file = read_mesh_file(path, flags_of(up))
     given = variables(file, {"HMAS_JOURNAL": "1", "hmas_trace_ratio": "1"})
     assert given["gateway"] == {"HMAS_MAX_REQUESTS": "5", "HMAS_OTLP_ENDPOINT": "http://user:hunter2@collector:4318"}
     assert variables(file, {})["worker"]["HMAS_TRACE_RATIO"] == "0.25"
@@ -101,7 +102,7 @@ def test_services_get_what_the_file_says_and_the_environment_does_not(path: Path
 
 
 def test_a_mesh_starts_its_services_with_them(path: Path, tmp_path: Path) -> None:
-    file = read_mesh_file(path)
+    file = read_mesh_file(path, flags_of(up))
     options = MeshOptions(
         port=0, data_dir=tmp_path / "data", llm_url="http://llm", console_port=0, settings=variables(file, {})
     )
@@ -143,7 +144,7 @@ def test_what_hmas_up_sets_itself_no_file_may_set(tmp_path: Path) -> None:
 
 
 def test_the_schema_takes_the_file_and_not_a_misspelt_one() -> None:
-    schema = config_schema()
+    schema = config_schema(flags_of(up))
     Draft202012Validator.check_schema(schema)
     check: Any = Draft202012Validator(schema)
     good = {"up": {"engine": ["http://a:1"], "port": 1}, "gateway": {"max_requests": 5, "cors_origins": ["*"]}}
