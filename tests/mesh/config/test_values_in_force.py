@@ -76,6 +76,9 @@ def test_the_file_outranks_the_default_a_variable_the_file_and_a_flag_both(
     assert found["up.port"] == ("9100", "HMAS_PORT")
     assert found["up.console_port"] == ("9101", "HMAS_CONSOLE_PORT")
     assert found["gateway.max_requests"] == ("6", "HMAS_MAX_REQUESTS")
+    monkeypatch.setenv("HMAS_TENANTS_FILE", "theirs.yaml")
+    assert shown_by(path)["gateway.tenants_file"] == ("theirs.yaml", "HMAS_TENANTS_FILE")
+    assert shown_by(path, "--tenants", "mine.yaml")["gateway.tenants_file"] == ("mine.yaml", "hmas up, tenants")
     assert shown_by(path, "--port", "9200")["up.port"] == ("9200", "flag --port")
 
 

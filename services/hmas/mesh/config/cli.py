@@ -14,7 +14,7 @@ from hmas.mesh.command import MENDABLE, refuse
 from hmas.mesh.config.flags import flags_of
 from hmas.mesh.config.mesh_file import read_mesh_file
 from hmas.mesh.config.schema import config_schema
-from hmas.mesh.config.values_in_force import DEFAULT, EMPTY, ValueInForce, check_in_force, values_in_force
+from hmas.mesh.config.values_in_force import BY_UP, DEFAULT, EMPTY, ValueInForce, check_in_force, values_in_force
 from hmas.mesh.up_cli import FILE_IN_CONTEXT, up
 from hmas.runtime.harmless_text import harmless
 
@@ -36,14 +36,18 @@ def context_of_up(words: list[str]) -> typer.Context:
 def show_config(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option("--config", help="the YAML file; default: none")] = None,
-    changed: Annotated[bool, typer.Option(help="leave out what is as it is by default")] = False,
+    changed: Annotated[
+        bool, typer.Option(help="leave out what is as it is by default, and what `hmas up` sets")
+    ] = False,
 ) -> None:
     """Print what is in force for `hmas up` with this file, this environment and these flags, and where each value comes
     from. Further flags are those of `hmas up`. Secrets are masked."""
     words = [*(["--config", str(config)] if config is not None else []), *context.args]
     told = context_of_up(words)
     found = values_in_force(told.meta.get(FILE_IN_CONTEXT, EMPTY), os.environ, told, flags_of(up))
-    console.print(settings_table([each for each in found if not changed or each.source != DEFAULT]))
+    console.print(
+        settings_table([each for each in found if not changed or not each.source.startswith((DEFAULT, BY_UP))])
+    )
 
 
 @app.command("check")

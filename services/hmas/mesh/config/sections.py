@@ -92,6 +92,10 @@ VARIABLE_OF_FLAG: Mapping[str, str] = {
     for setting, flag in settings.items()
     if flag not in ("", "engine", "model", "data_dir", "profile", "alias")
 }
+# Flags that set nothing unless they are given: the variable then reaches the services as it is.
+PASSED_ON = frozenset({
+    "tenants", "engine_api_key_file", "llm_url", "llm_model", "llm_api_key_file", "max_num_seqs", "hardware", "alias",
+})  # fmt: skip
 
 
 def flag_that_sets(section: str, setting: str) -> str | None:

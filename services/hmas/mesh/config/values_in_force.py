@@ -14,6 +14,7 @@ from hmas.mesh.config.mesh_file import MeshFile, MeshFileFault
 from hmas.mesh.config.sections import (
     COMMON,
     NATS_LOGIN,
+    PASSED_ON,
     PLANNED,
     REQUIRED,
     SECTIONS,
@@ -25,7 +26,7 @@ from hmas.mesh.config.sections import (
 from hmas.runtime.faulty_settings import named_like_a_secret, wrong_value
 from hmas.runtime.settings import RuntimeSettings
 
-DEFAULT, MASK = "default", "***"
+DEFAULT, BY_UP, MASK = "default", "hmas up", "***"
 EMPTY = MeshFile("", {}, {}, {})
 _LOGIN = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"([?&;][^=&;\s]*(?:key|token|passw|secret|cred|sig)[^=&;\s]*=)[^&;\s]+", re.IGNORECASE)
@@ -97,7 +98,10 @@ def values_in_force(
                 flag = ""
             if flag is not None:
                 said = flags[flag].value if flag in flags else ""
-                found.append(ValueInForce(section, key, said, f"hmas up, {flag}" if flag else "hmas up"))
+                if not said and flag in PASSED_ON and key in given:
+                    found.append(ValueInForce(section, key, shown(key, given[key][0]), given[key][1]))
+                    continue
+                found.append(ValueInForce(section, key, said, f"{BY_UP}, {flag}" if flag else BY_UP))
                 continue
             text, source = given.get(key, (_plain(field.default), DEFAULT))
             found.append(ValueInForce(section, key, shown(key, text), source))
