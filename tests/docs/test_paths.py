@@ -29,7 +29,8 @@ _ROOTS = (
     ".ci",
 )
 _IMPORTED_FROM = ("services", "loadgen", "lab", ".")
-_NOT_MODULES = ("hmas.v1", "hmas.topologies", "hmas.selectors")  # subjects, groups of entry points
+# Subjects, groups of entry points, files of users.
+_NOT_MODULES = ("hmas.v1", "hmas.topologies", "hmas.selectors", "hmas.yaml", "hmas.schema.json")
 _UPSTREAM = (  # files of the projects that baselines were written after
     "req_queue/chunked_prefill/impl.py",
     "managers/schedule_policy.py",
