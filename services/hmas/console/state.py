@@ -17,6 +17,7 @@ from hmas.contracts.outcome import Outcome
 from hmas.contracts.pool_plan import PlanDecision
 from hmas.contracts.queue import QueueReply
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import EngineSample, GatewayTelemetry, RequestSettled, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.scoring import verdict
@@ -176,12 +177,14 @@ class ConsoleState:
         self,
         now_s: float,
         value: WorkerHeartbeat | WorkerTelemetry | GatewayTelemetry | VShort | VLong | TopologyDecision
-        | LayoutDecision | PlanDecision | ControlTuple | AuditRecord,
+        | LayoutDecision | PlanDecision | SchedulingGain | ControlTuple | AuditRecord,
     ) -> None:  # fmt: skip
         if isinstance(value, GatewayTelemetry):
             self._settle(now_s, value)
             return
-        if isinstance(value, VShort | VLong | TopologyDecision | LayoutDecision) and not self._knows(now_s, value.pool):
+        if isinstance(value, VShort | VLong | TopologyDecision | LayoutDecision | SchedulingGain) and not self._knows(
+            now_s, value.pool
+        ):
             return
         self.top.hear(now_s, value)
         match value:
@@ -205,7 +208,7 @@ class ConsoleState:
                 return False
             top = self.top
             for kept in (
-                self._pools, top.short, top.long, top.decisions, top.layouts, self.load, self._current,
+                self._pools, top.short, top.long, top.decisions, top.layouts, top.gains, self.load, self._current,
                 self._rehearsed, self._in_time,
             ):  # fmt: skip
                 kept.pop(quiet, None)

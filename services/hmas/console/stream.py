@@ -13,7 +13,7 @@ import structlog
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from hmas.console.pages import PAGES, PERIOD_S, PERIODS_S
+from hmas.console.pages import PERIOD_S, PERIODS_S, framed
 from hmas.console.patch import diff
 from hmas.console.state import ConsoleState
 
@@ -41,7 +41,7 @@ class PageFeed:
         if made is not None and now_s - made[0] < period_s / 2:
             return made
         self._views = {key: kept for key, kept in self._views.items() if now_s - kept[0] < 2 * PERIOD_S}
-        self._views[page, choice] = now_s, PAGES[page](self._state, now_s, choice)
+        self._views[page, choice] = now_s, framed(page, self._state, now_s, choice)
         return self._views[page, choice]
 
     def patch(self, page: str, choice: str, last: dict[str, Any], view: dict[str, Any]) -> dict[str, Any]:

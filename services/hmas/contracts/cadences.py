@@ -9,6 +9,7 @@ TELEMETRY_EVENTS = 256  # telemetry is sent early once this many events have gat
 USE_S = 0.25  # period in which gateways tell one another what their tenants use
 SHORT_VIEW_S = 0.25
 LONG_VIEW_S = 5.0
+FORETELL_S = 60.0  # period in which it is told what scheduling would bring, where the mesh only observes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

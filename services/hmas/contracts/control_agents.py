@@ -16,6 +16,7 @@ from hmas.contracts.past import PastBlock
 from hmas.contracts.pool_plan import Budget, Catalogue, PlanCandidate, PlanDecision, PlanPin, PoolPlan
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.rehearsal import Policy, PoolFacts, Rehearsal
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 
@@ -228,6 +229,13 @@ class PublishAudit:
     record: AuditRecord
 
 
+@dataclass(frozen=True, slots=True)
+class PublishGain:
+    """Tell what scheduling would bring a pool that is only observed, and keep it for reports."""
+
+    gain: SchedulingGain
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskSelector:
     """Ask the language model that serves as selector which topology suits the view. Its reply, an error or a time-out
@@ -270,5 +278,7 @@ class SearchPlans:
 
 
 QosEffect = PublishShort | PublishLong | KeepPast
-MetaEffect = PublishTopology | PublishLayout | PublishPlan | PublishAudit | AskSelector | Rehearse | SearchPlans
+MetaEffect = (
+    PublishTopology | PublishLayout | PublishPlan | PublishAudit | PublishGain | AskSelector | Rehearse | SearchPlans
+)
 StateraEffect = PublishTuple | PublishAudit

@@ -36,7 +36,8 @@ class Policy:
     `engines` None: those that the pool has. A number: so many, in the mix that the pool has, all the time. Counts of
     instance types, in the order in which classes get their engines: those of a plan that is ordered when what is judged
     begins. `leave_after_s` later, an engine that the plan has no place for is granted nothing any more and ends what
-    runs there. One that the plan adds serves when the `start_s` of its type are over.
+    runs there. One that the plan adds serves when the `start_s` of its type are over. `observes`: nothing is scheduled,
+    because gateways place each request at once on the engine where it has the fewest.
     """
 
     topology: TopologyName
@@ -46,6 +47,7 @@ class Policy:
     engines: tuple[InstanceCount, ...] | int | None = None
     leave_after_s: float = 0.0
     slos: tuple[SloChange, ...] = ()
+    observes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hmas.contracts.cadences import (
+    FORETELL_S,
     HEARTBEAT_S,
     LONG_VIEW_S,
     SHORT_VIEW_S,
@@ -36,6 +37,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.gateway import UseReported, ViewReceived
 from hmas.contracts.pool_plan import PlanDecision, PlanPin
 from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.use import UseReport
 from hmas.contracts.views import VLong, VShort
@@ -184,6 +186,14 @@ ROUTES: tuple[Route, ...] = (
         about="",
         cadence="on command; kept in the bucket",
         hearers=(Hearer(Role.META, PlanPinChanged),),
+    ),
+    Route(
+        message=SchedulingGain,
+        publishers=(Role.META,),
+        subject="gain",
+        about="pool",
+        cadence=f"{FORETELL_S:g} s, where the mesh only observes",
+        hearers=(Hearer(Role.TOP), Hearer(Role.CONSOLE)),
     ),
     Route(
         message=ControlTuple,

@@ -75,10 +75,10 @@ def _factor(tokens: int, other: int) -> float:
 
 def described(policy: Policy) -> str:
     """Returns a policy in a few words."""
-    parts = [policy.topology.value]
-    if policy.hints.by_tokens:
+    parts = ["nothing scheduled" if policy.observes else policy.topology.value]
+    if policy.hints.by_tokens and not policy.observes:
         parts.append("for tokens")
-    if policy.split.cuts_s:
+    if policy.split.cuts_s and not policy.observes:
         parts.append(described_split(policy.split))
     if isinstance(policy.engines, int):
         parts.append(f"{policy.engines} engine{'s' if policy.engines > 1 else ''}")

@@ -17,6 +17,7 @@ from hmas.contracts.request import Slo, TagSource, TaskType
 from hmas.contracts.telemetry import RequestSettled
 from hmas.laws.scoring import verdict
 
+OBSERVED = "(observed)"  # the topology of a request that came while the mesh only observed
 MAX_BLOCK_ROWS = 1024
 MAX_BLOCK_CHARS = 16 * 2**20  # unpacked; a row has at most about 4 kB, because names are bounded
 _MAX_NAME_CHARS = 512
@@ -27,8 +28,8 @@ class RequestRow:
     """One past request. `arrival_s` is since the origin of its block. `stated`: `slo` came from the client or tenant,
     otherwise from the task type in its tags. Of a request that has not ended `outcome` is None; its latencies are None,
     as for any that never got that far. `withdrawn_s`: how long after its arrival its client left. `topology` is the one
-    that its pool's workers used when it came. What perception said is `task`, `confidence` and the two lengths, as the
-    worker corrected them by what it had learnt; `tagged_by` None: nothing came in time."""
+    that its pool's workers used when it came, or `OBSERVED`. What perception said is `task`, `confidence` and the two
+    lengths, as the worker corrected them by what it had learnt; `tagged_by` None: nothing came in time."""
 
     arrival_s: float
     tenant: str

@@ -96,7 +96,7 @@ def pin(
     with `off`."""
     from hmas.entry_points import known_topology
     from hmas.laws.layout import described_split
-    from hmas.operator.pin import parse_layout, set_pin
+    from hmas.operator.pin import parse_layout, pool_observes, set_pin
 
     async def main() -> int:
         chosen = None if topology == "off" else known_topology(topology)
@@ -107,6 +107,8 @@ def pin(
         await set_pin(open_bus(nats_url, data_dir), name, chosen, split)
         shown = "" if split is None else f", layout {described_split(split)}"
         console.print(f"{name}: pin lifted" if chosen is None else f"{name}: pinned to {chosen}{shown}")
+        if await pool_observes(open_bus(nats_url, data_dir), name):
+            console.print("the mesh only observes: nothing is in force, and the pin counts once requests are scheduled")
         return 0
 
     run_command(main)
@@ -253,6 +255,7 @@ PARTS = {
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
     "whatif": Part("hmas.mesh.whatif_cli", "whatif", "sim"),
+    "report": Part("hmas.mesh.gain_report_cli", "report", "load"),
     "replay": Part("hmas.mesh.compare.cli", "replay", "load"),
     "compare": Part("hmas.mesh.compare.cli", "compare", "load"),
     "calibrate": Part("hmas.mesh.calibrate.cli", "calibrate", "load"),

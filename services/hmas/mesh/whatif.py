@@ -67,7 +67,8 @@ async def listen(bus: Bus, pool: str, last_s: float) -> Past:
             rows = rows_of(await past_blocks(bus, pool, last_s + WARM_S + LEARN_S))
         except PastUnavailable as error:
             raise ValueError(str(error)) from None
-    return Past(pool=pool, in_force=in_force_of(decision, model.layout(pool)), rows=tuple(rows), facts=facts())
+    in_force = replace(in_force_of(decision, model.layout(pool)), observes=model.observes(pool))
+    return Past(pool=pool, in_force=in_force, rows=tuple(rows), facts=facts())
 
 
 def in_force_of(decision: TopologyDecision, layout: Layout) -> Policy:
@@ -127,8 +128,8 @@ def candidates_of(
     wanted: WantedEngines,
     slos: Sequence[str],
 ) -> tuple[Policy, ...]:
-    """Returns the policies that the options name: what is in force with what they change, once for each topology.
-    Raises ValueError."""
+    """Returns the policies that the options name: what is in force with what they change, once for each topology. Of a
+    pool that is only observed, each schedules; without any option the one that would be in force. Raises ValueError."""
     others = [known_topology(name) for name in dict.fromkeys(topologies)]
     if objective not in (None, "requests", "tokens"):
         raise ValueError(f"{objective!r} is not an objective: choose one of requests, tokens")
@@ -136,6 +137,7 @@ def candidates_of(
     base = replace(
         past.in_force,
         proposer="operator",
+        observes=False,
         engines=wanted.engines,
         leave_after_s=wanted.leave_after_s,
         slos=tuple(slo_change(slo, names) for slo in slos),
@@ -145,7 +147,8 @@ def candidates_of(
         base = replace(base, hints=replace(base.hints, by_tokens=objective == "tokens"))
     if others:
         return tuple(replace(base, topology=topology) for topology in others)
-    return (base,) if objective or wanted.engines is not None or slos else ()
+    changed = objective or wanted.engines is not None or slos or past.in_force.observes
+    return (base,) if changed else ()
 
 
 def render(past: Past, found: Rehearsal, steps: str = "") -> RenderableType:

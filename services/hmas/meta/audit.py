@@ -1,4 +1,5 @@
-"""Keeps the JetStream stream that stores the audit: what is published while there is none is lost."""
+"""Keeps the JetStream streams that store the audit and what scheduling would bring: what is published while there is
+none is lost."""
 
 import asyncio
 
@@ -11,16 +12,17 @@ CHECK_S = 5.0
 
 
 class AuditStream:
-    """Makes the stream, and makes it again where it was deleted or could not be made."""
+    """Makes the streams, and makes them again where they were deleted or could not be made."""
 
     def __init__(self, bucket: ControlBucket) -> None:
         self._bucket = bucket
         self._there = True
 
     async def ensure(self) -> None:
-        """Makes the stream if it is missing. Says once that it cannot."""
+        """Makes the streams that are missing. Says once that it cannot."""
         try:
             await self._bucket.ensure_audit_stream()
+            await self._bucket.ensure_gain_stream()
             self._there = True
         except BucketUnavailable as error:
             if self._there:

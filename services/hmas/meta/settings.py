@@ -7,10 +7,19 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from hmas import entry_points
+from hmas.contracts.cadences import FORETELL_S
 from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
 from hmas.entry_points import known_topology, with_plugins
 from hmas.laws.plan_steps import alike_types
-from hmas.meta.agent.config import LayoutConfig, MetaConfig, PlanActs, PlanConfig, RehearsalConfig, RulesConfig
+from hmas.meta.agent.config import (
+    ForetellingConfig,
+    LayoutConfig,
+    MetaConfig,
+    PlanActs,
+    PlanConfig,
+    RehearsalConfig,
+    RulesConfig,
+)
 from hmas.meta.agent.selectors.table import ASKED, SELECTORS, check_selector
 from hmas.meta.plan_inputs import read_budgets
 from hmas.runtime.catalogue_file import read_catalogue
@@ -42,6 +51,11 @@ class MetaSettings(RuntimeSettings):
     )
     rehearsal_window_s: float = Field(
         300.0, ge=30, le=3600, description="Seconds of past requests that a rehearsal replays"
+    )
+    foretell: Literal["on", "off"] = Field(
+        "on",
+        description="on: where the mesh only observes, a simulation of the last minutes says each minute what "
+        "scheduling would bring, within HMAS_REHEARSAL_CPU_SHARE; off: nothing says it",
     )
     llm_url: str = Field(
         "", description="Base URL of the selector's OpenAI-compatible endpoint, such as http://host:8000/v1"
@@ -165,6 +179,9 @@ class MetaSettings(RuntimeSettings):
             valid_for_s=self.topology_valid_for_s,
             rehearsal=RehearsalConfig(
                 enabled=self.rehearse == "on", cpu_share=self.rehearsal_cpu_share, window_s=self.rehearsal_window_s
+            ),
+            foretelling=ForetellingConfig(
+                enabled=self.foretell == "on", every_s=FORETELL_S, window_s=self.rehearsal_window_s
             ),
             layout=self.layout_config(),
             plan=self.plan_config(),

@@ -13,6 +13,7 @@ from hmas.contracts.control_agents import (
     MetaEvent,
     PlanRestored,
     PublishAudit,
+    PublishGain,
     PublishLayout,
     PublishPlan,
     PublishTopology,
@@ -21,6 +22,7 @@ from hmas.contracts.control_agents import (
 )
 from hmas.contracts.pool_plan import PlanDecision
 from hmas.laws.recording import AgentOrigin
+from hmas.laws.scheduling_gains import told_gain
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors import llm
 from hmas.meta.metrics import MetaMetrics
@@ -85,6 +87,10 @@ class MetaShell:
                     reason=record.reason,
                     selector=record.selector,
                 )
+            case PublishGain(gain):
+                self.service.bus.publish(subjects.subject_of(gain), gain)
+                self._metrics.show_gain(gain)
+                log.info("scheduling_foretold", pool=gain.pool, told=told_gain(gain))
             case AskSelector():
                 if self._llm is not None:
                     self._llm.ask(effect)

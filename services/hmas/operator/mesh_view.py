@@ -8,12 +8,14 @@ from hmas.contracts.control import MIXED, AuditRecord, ControlTuple, Layout, Lay
 from hmas.contracts.job import JobRow
 from hmas.contracts.pool_plan import PlanDecision
 from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import WorkerTelemetry
 from hmas.contracts.views import VLong, VShort
 from hmas.laws.layout import described
 
 CHANGES_KEPT = 12
 MAX_SHOWN_WORKERS = 512
+GAIN_KEPT_S = 900.0  # what scheduling would bring is told each minute, or more rarely where simulating takes long
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class MeshView:
     long: dict[str, VLong] = field(default_factory=dict)
     decisions: dict[str, TopologyDecision] = field(default_factory=dict)
     layouts: dict[str, LayoutDecision] = field(default_factory=dict)
+    gains: dict[str, tuple[float, SchedulingGain]] = field(default_factory=dict)  # by pool, each with when it came, s
     plan: PlanDecision | None = None  # None: there is no catalogue to plan with, or it was not heard of yet
     jobs: list[JobRow] | None = None  # as gateways last told; None: none has been asked
     changes: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=CHANGES_KEPT))
@@ -49,7 +52,7 @@ class MeshView:
         self,
         now_s: float,
         value: WorkerHeartbeat | WorkerTelemetry | VShort | VLong | TopologyDecision | LayoutDecision | ControlTuple
-        | PlanDecision | AuditRecord,
+        | PlanDecision | SchedulingGain | AuditRecord,
     ) -> None:  # fmt: skip
         match value:
             case WorkerHeartbeat():
@@ -65,6 +68,10 @@ class MeshView:
                 self._hear_decision(now_s, value)
             case LayoutDecision():
                 self._hear_layout(now_s, value)
+            case SchedulingGain():
+                self.gains[value.pool] = (now_s, value)
+                if len(self.gains) > MAX_SHOWN_WORKERS:
+                    del self.gains[min(self.gains, key=lambda pool: self.gains[pool][0])]
             case PlanDecision():
                 self.plan = value
             case ControlTuple():
@@ -98,6 +105,19 @@ class MeshView:
     def _compare_layout(self, now_s: float, pool: str, before: Layout) -> None:
         if (layout := self.layout(pool)) != before:
             self.changes.append((now_s, pool, f"layout {described(before)} → {described(layout)}"))
+
+    def observes(self, pool: str) -> bool:
+        """Tells whether nothing is in force in a pool, because all of its workers only observe."""
+        beats = [row.heartbeat for row in self.workers.values() if row.heartbeat and row.heartbeat.pool == pool]
+        return bool(beats) and all(beat.observes for beat in beats)
+
+    def gain(self, now_s: float, pool: str) -> tuple[float, SchedulingGain] | None:
+        """Returns how many seconds ago it was last told what scheduling would bring an observed pool, and what; None
+        where that was not told, or too long ago."""
+        at_s, gain = self.gains.get(pool, (0.0, None))
+        if gain is None or not self.observes(pool) or now_s - at_s > GAIN_KEPT_S:
+            return None
+        return now_s - at_s, gain
 
     def layout(self, pool: str) -> Layout:
         """Returns the layout in force in a pool, as far as it was heard of: mixed under bypass."""

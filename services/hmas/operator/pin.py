@@ -1,12 +1,20 @@
 """The command `hmas pin`: an operator's choice of topology, kept in the NATS bucket until it is lifted."""
 
+import asyncio
 import getpass
 import os
+import time
+from contextlib import suppress
 from math import inf
+from typing import Any
 
+from hmas.contracts.cadences import HEARTBEAT_S
 from hmas.contracts.control import MAX_CUTS, Pin, Split, TopologyName
 from hmas.contracts.pool_plan import PlanPin
+from hmas.contracts.registry import WorkerHeartbeat
+from hmas.contracts.routes import Role
 from hmas.operator.client import connected
+from hmas.operator.mesh_view import MeshView
 from hmas.runtime.bucket import ControlBucket
 from hmas.runtime.bus import Bus
 from hmas.wire.subjects import PLAN_PIN_KEY, pin_key, subject_of
@@ -22,6 +30,23 @@ async def set_pin(bus: Bus, pool: str, topology: TopologyName | None, split: Spl
     async with connected(bus) as bucket:
         await store_pin(bus, bucket, pin)
     return pin
+
+
+async def pool_observes(bus: Bus, pool: str) -> bool:
+    """Tells whether nothing is in force in a pool, because its workers only observe, as far as they are heard within two
+    heartbeats. Raises MeshUnreachable."""
+    model, heard = MeshView(), asyncio.Event()
+
+    def hear(value: Any) -> None:
+        model.hear(time.monotonic(), value)
+        if isinstance(value, WorkerHeartbeat) and value.pool == pool:
+            heard.set()
+
+    bus.follow(Role.TOP, hear)
+    async with connected(bus):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(heard.wait(), 2.0 * HEARTBEAT_S)
+    return model.observes(pool)
 
 
 async def store_pin(bus: Bus, bucket: ControlBucket, pin: Pin | PlanPin) -> None:

@@ -18,12 +18,14 @@ from prometheus_client import Gauge
 from hmas.contracts.past import PastBlock
 from hmas.runtime.bus import Bus
 from hmas.wire.codec import WireError, decode, encode
-from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET, LEASE_BUCKET, PAST_BUCKET
+from hmas.wire.subjects import AUDIT, AUDIT_STREAM, CONTROL_BUCKET, GAIN_STREAM, GAINS, LEASE_BUCKET, PAST_BUCKET
 
 T = TypeVar("T")
 log = structlog.get_logger()
 TIMEOUT_S = 3.0
 AUDIT_MAX_MESSAGES = 10_000
+GAINS_MAX_AGE_S = 8 * 86_400.0  # the last seven days whole
+GAINS_MAX_BYTES = 64 * 2**20  # about 1 kB a minute and pool
 PAST_MAX_AGE_S = 3600.0
 PAST_MAX_BYTES = 256 * 2**20
 FAILING = Gauge(
@@ -135,10 +137,23 @@ class ControlBucket(_Bucket):
     async def ensure_audit_stream(self) -> None:
         """Creates the JetStream stream that stores the last AUDIT_MAX_MESSAGES audit records, or updates its settings
         if it exists."""
-        config = StreamConfig(
-            name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES,
-            num_replicas=self._bus.replicas,
+        await self._ensure_stream(
+            StreamConfig(
+                name=AUDIT_STREAM, subjects=[AUDIT], storage=StorageType.FILE, max_msgs=AUDIT_MAX_MESSAGES,
+                num_replicas=self._bus.replicas,
+            )
         )  # fmt: skip
+
+    async def ensure_gain_stream(self) -> None:
+        """Does the same with the stream that stores what scheduling would have brought in the last GAINS_MAX_AGE_S."""
+        await self._ensure_stream(
+            StreamConfig(
+                name=GAIN_STREAM, subjects=[GAINS], storage=StorageType.FILE, max_age=GAINS_MAX_AGE_S,
+                max_bytes=GAINS_MAX_BYTES, num_replicas=self._bus.replicas,
+            )
+        )  # fmt: skip
+
+    async def _ensure_stream(self, config: StreamConfig) -> None:
         with self._reaching():
             js = self._bus.client.jetstream(timeout=TIMEOUT_S)
             try:

@@ -134,6 +134,11 @@ class MeshSetup:
         default_factory=lambda: WorkerConfig(worker="w0", incarnation="1", address="", pool=POOL)
     )
 
+    @property
+    def observes(self) -> bool:
+        """Whether gateways place all requests themselves, and nothing is scheduled."""
+        return self.gateway_config.observe
+
     def __post_init__(self) -> None:
         if self.pin is not None and self.pin not in self.topologies:
             raise ValueError(f"the pin {self.pin} is not a topology: use one of {', '.join(self.topologies)}")

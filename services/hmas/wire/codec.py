@@ -26,6 +26,7 @@ from hmas.contracts import (
     queue,
     registry,
     request,
+    scheduling_gain,
     telemetry,
     use,
     views,
@@ -70,6 +71,7 @@ _PAIRS: tuple[tuple[types.ModuleType, types.ModuleType, tuple[str, ...]], ...] =
             "Fence", "ControlTuple", "Pin", "AuditRecord",
         ),
     ),
+    (scheduling_gain, control_pb2, ("TenantScheduled", "SchedulingGain")),
     (
         pool_plan,
         pool_plan_pb2,

@@ -14,6 +14,7 @@ from hmas.contracts.routes import ROUTES, Role
 from hmas.wire.subjects import (
     AUDIT_STREAM,
     CONTROL_BUCKET,
+    GAIN_STREAM,
     KEYS,
     LEASE_BUCKET,
     PAST_BUCKET,
@@ -33,6 +34,7 @@ SERVICES = tuple(role for role in Role if role not in _COMMANDS)
 # restart, when no agent may be there.
 _MAKERS = (Role.QOS, Role.META, Role.STATERA)
 _MAKERS_OF = {CONTROL_BUCKET: _MAKERS, LEASE_BUCKET: (*_MAKERS, Role.WORKER), PAST_BUCKET: _MAKERS}
+_STREAMS = (AUDIT_STREAM, GAIN_STREAM)  # the meta controller's, which operators read
 _RESPONSES = {"max": 1, "expires": "10s"}
 
 
@@ -64,7 +66,7 @@ def _user(name: str, roles: tuple[Role, ...]) -> NatsUser:
     heard = [pattern(route) for route in ROUTES if any(hearer.role in roles for hearer in route.hearers)]
     if name == OPERATOR:
         publish += [QUERY_WHY, QUERY_QUEUE, QUERY_JOBS, QUERY_EFFECTS, QUERY_PAST]
-        publish += [f"$JS.API.STREAM.{verb}.{AUDIT_STREAM}" for verb in ("INFO", "MSG.GET")]
+        publish += [f"$JS.API.STREAM.{verb}.{name}" for name in _STREAMS for verb in ("INFO", "MSG.GET")]
     else:
         heard += [QUERY_WHY, QUERY_JOBS] if Role.GATEWAY in roles else []
         heard += [QUERY_QUEUE] if Role.WORKER in roles else []
@@ -90,7 +92,7 @@ def _bucket_subjects(roles: tuple[Role, ...]) -> list[str]:
         if written and set(roles) & set(_MAKERS_OF[bucket]):
             subjects.append(f"$JS.API.STREAM.CREATE.KV_{bucket}")
     if Role.META in roles:
-        subjects += [f"$JS.API.STREAM.{verb}.{AUDIT_STREAM}" for verb in ("CREATE", "UPDATE")]
+        subjects += [f"$JS.API.STREAM.{verb}.{name}" for name in _STREAMS for verb in ("CREATE", "UPDATE")]
     return subjects
 
 

@@ -12,6 +12,7 @@ CONTROL_BUCKET = "hmas_control"  # last topology, layout, plan and tuple, pins
 PAST_BUCKET = "hmas_past"  # blocks of past requests
 LEASE_BUCKET = "hmas_leases"  # in the server's memory: leases
 AUDIT_STREAM = "HMAS_AUDIT"
+GAIN_STREAM = "HMAS_GAINS"
 
 
 def token(name: str) -> str:
@@ -36,6 +37,7 @@ def pattern(route: Route, about: str = "*") -> str:
 
 
 AUDIT = f"{PREFIX}.audit"
+GAINS = f"{PREFIX}.gain.*"
 PLAN_KEY = "plan"
 PLAN_PIN_KEY = "plan_pin"
 QUERY_WHY = f"{PREFIX}.query.why"
@@ -43,6 +45,10 @@ QUERY_PAST = f"{PREFIX}.query.past"
 QUERY_EFFECTS = f"{PREFIX}.query.effects"
 QUERY_QUEUE = f"{PREFIX}.query.queue"
 QUERY_JOBS = f"{PREFIX}.query.jobs"
+
+
+def gain_subject(pool: str) -> str:
+    return f"{PREFIX}.gain.{token(pool)}"
 
 
 def topology_key(pool: str) -> str:

@@ -308,6 +308,7 @@ class WorkerSettings(RuntimeSettings):
             prefill_window_s=self.prefill_window_s,
             split=self._split_config(),
             no_engine_patience_s=self.no_engine_patience_s,
+            observes=self.mode == "observe",
             discovers=self.source is not None,
             leave_grace_s=self.leave_grace_s,
         )

@@ -29,6 +29,15 @@ PAGES: Mapping[str, View] = {
     "whatif": view_whatif,
     "plan": view_plan,
 }
+
+
+def framed(page: str, state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
+    """Returns the view of a page with what stands above each one: the pools in which nothing is in force, because their
+    workers only observe."""
+    observing = {name: True for name in sorted({*state.top.short, *state.top.decisions}) if state.top.observes(name)}
+    return PAGES[page](state, now_s, choice) | ({"observing": observing} if observing else {})
+
+
 # Seconds between two frames of a page: engines are watched, the rest is read.
 PERIODS_S = {"now": 0.25, "queue": 0.5}
 PERIOD_S = 1.0

@@ -13,6 +13,7 @@ SILENT_S = 1.25  # without heartbeat (1 s) and telemetry (0.1 s)
 RESTARTED_S = 10.0  # as long a restart stands out
 FORGOTTEN_S = 600.0  # a worker that was silent for this long is no longer shown
 MAX_TENANTS = 200
+MAX_TOLD = 300
 
 
 def view_now(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def view_now(state: ConsoleState, now_s: float, choice: str) -> dict[str, Any]:
     return {
         "connected": state.connected,
         "pools": {name: _pool(state, name) | {"overdue": overdue[name].total()} for name in pools},
+        "foretold": {name: _foretold(state, now_s, name) for name in pools if top.observes(name)},
         "pool": pool,
         "engines": _engines(state, now_s),
         "tenants": tenants_of(state, pool, overdue[pool]),
@@ -39,7 +41,24 @@ def _pool(state: ConsoleState, name: str) -> dict[str, Any]:
                 "reason": segment.reason}  # fmt: skip
     past = state.load.get(name)
     rate = {"in_time_rps": rounded(past[-1].in_time_rps, 2)} if past else {}
+    if state.top.observes(name):
+        view |= {"observes": True}  # nothing of it is in force
     return view | _short(state.top.short.get(name)) | rate | _long(state.top.long.get(name))
+
+
+def _foretold(state: ConsoleState, now_s: float, name: str) -> dict[str, Any]:
+    """Returns what scheduling would bring a pool that is only observed; empty while that was not told."""
+    known = state.top.gain(now_s, name)
+    if known is None:
+        return {}
+    age_s, gain = known
+    shares = {} if gain.abstains else {"scheduled": rounded(gain.scheduled), "low": rounded(gain.low),
+                                       "high": rounded(gain.high)}  # fmt: skip
+    was = {"was": rounded(gain.was)} if gain.requests else {}
+    return was | shares | {
+        "abstains": gain.abstains[:MAX_TOLD], "requests": gain.requests, "window_s": rounded(gain.window_s, 0),
+        "at_s": rounded(now_s - age_s, 0),
+    }  # fmt: skip
 
 
 def _short(short: VShort | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import * as whatif from "/static/pages/whatif.js";
 const PAGES = { now, queue, control, requests: request, tenants, lanes, jobs, whatif, plan };
 const status = document.getElementById("status");
 const main = document.getElementById("page");
+const banner = document.getElementById("banner");
 const pause = document.getElementById("pause");
 let leave = () => {};
 let drawn = null; // draws the newest view again, after a change of the window's size
@@ -61,9 +62,15 @@ function listen(page, choice, draw) {
   leave = follow(page, choice, (view, now_s) => {
     heard_ms = performance.now();
     set(status, view.connected ? "" : "the console cannot reach NATS: what stands here is old");
+    tell_observing(Object.keys(view.observing ?? {}));
     drawn = () => draw(view, now_s);
     if (!paused) drawn();
   }, lost);
+}
+
+function tell_observing(pools) { // of these pools nothing that the pages call in force is
+  banner.hidden = pools.length === 0;
+  set(banner, pools.length ? `observing: nothing waits. Gateways place each request at once, and no topology, pin or limit is in force (${pools.join(", ")})` : "");
 }
 
 async function lost() {

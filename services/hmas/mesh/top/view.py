@@ -7,9 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from hmas.contracts.job import JobRow
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import EngineSample, WorkerTelemetry
 from hmas.contracts.views import ShareView, VLong, VShort
 from hmas.laws.layout import bounds_ms, described, engine_classes, engine_path
+from hmas.laws.scheduling_gains import told_gain
 from hmas.operator.jobs import duration, share_of, templates
 from hmas.operator.mesh_view import MeshView, WorkerRow
 from hmas.operator.safe_cells import safe_cells
@@ -20,7 +22,7 @@ SHOWN_TEMPLATES = 5
 def render_top(model: MeshView, now_s: float) -> RenderableType:
     if not model.workers:
         return Text("waiting for a worker's first heartbeat ...", style="dim")
-    parts: list[RenderableType] = [*_pools(model), _workers(model, now_s)]
+    parts: list[RenderableType] = [*_pools(model, now_s), _workers(model, now_s)]
     for view in model.long.values():
         parts.append(_attainment(f"{view.pool}: attainment by task type", view.tasks))
         parts.append(_attainment(f"{view.pool}: attainment by tenant", view.tenants))
@@ -38,8 +40,9 @@ def _table(title: str, columns: Iterable[str]) -> Table:
     return table
 
 
-def _pools(model: MeshView) -> Iterable[Table]:
-    """Yields one table per pool, whose title names the pool and its workers' topologies."""
+def _pools(model: MeshView, now_s: float) -> Iterable[RenderableType]:
+    """Yields one table per pool, whose title names the pool and its workers' topologies. Below that of a pool that is
+    only observed stands what scheduling would bring."""
     columns = ("req/s", "good/s", "queued", "running", "oldest", "TTFT s\np50/p95", "TPOT ms\np50/p95", "missed",
                "mismatch")  # fmt: skip
     for pool in sorted({*model.short, *model.decisions}):
@@ -48,11 +51,25 @@ def _pools(model: MeshView) -> Iterable[Table]:
         topology = "/".join(sorted({f"{t.topology}{' BYPASS' if t.bypass else ''}" for t in reported})) or "-"
         layout = model.layout(pool)
         told = f", {described(layout)}" if layout.cuts_s else ""
-        table = _table(f"pool {pool}: {topology}{told}", columns)
+        observes = model.observes(pool)
+        shown = f"observing, nothing waits (it would be {topology}{told})" if observes else f"{topology}{told}"
+        table = _table(f"pool {pool}: {shown}", columns)
         table.collapse_padding = True
         table.columns[0].justify, table.columns[0].no_wrap = "right", True
         table.add_row(*_pool_cells(short, model.long.get(pool)))
         yield table
+        if observes:
+            yield _foretold(model.gain(now_s, pool))
+
+
+def _foretold(known: tuple[float, SchedulingGain] | None) -> Text:
+    if known is None:
+        return Text("on time as scheduled: not simulated yet", style="dim")
+    age_s, gain = known
+    (told,) = safe_cells((told_gain(gain),))
+    return Text(
+        f"{told}; {gain.window_s / 60.0:.0f} min, simulated {age_s:.0f} s ago", "yellow" if gain.abstains else ""
+    )
 
 
 def _pool_cells(short: VShort | None, long: VLong | None) -> list[str]:

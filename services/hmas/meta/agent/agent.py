@@ -26,7 +26,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.registry import HeartbeatReceived
 from hmas.contracts.views import VLong
 from hmas.laws.epochs import is_outdated
-from hmas.meta.agent import interventions, layouts, pins, proposals, publication, trials
+from hmas.meta.agent import foretelling, interventions, layouts, pins, proposals, publication, trials
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.plans import plan_asks, plan_pins, plan_proposals, plan_ticks
 from hmas.meta.agent.selectors.table import SELECTORS, MakeSelector
@@ -53,7 +53,9 @@ class MetaAgent:
                 return self._long(view)
             case SelectorAnswered():
                 return proposals.on_answered(state, event)
-            case RehearsalAnswered():
+            case RehearsalAnswered(number=number):
+                if state.foretelling is not None and state.foretelling.number == number:
+                    return foretelling.on_foretold(state, event)
                 return trials.on_rehearsed(state, event)
             case PinChanged(pin):
                 return pins.on_pin(state, pin)
@@ -111,4 +113,4 @@ class MetaAgent:
         for pool in state.pools.values():
             effects += proposals.overdue(state, pool)
             effects += publication.publish_due(state, pool)
-        return [*effects, *plan_ticks.look(state), *plan_asks.ask(state)]
+        return [*effects, *plan_ticks.look(state), *plan_asks.ask(state), *foretelling.foretell(state)]

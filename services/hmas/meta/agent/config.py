@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from hmas.contracts.cadences import FORETELL_S
 from hmas.contracts.control import INITIAL_TOPOLOGY, Hints, TopologyName
 from hmas.contracts.pool_plan import Budget, Catalogue
+from hmas.contracts.rehearsal import LEARN_S, WARM_S
 from hmas.laws.pace import PaceConfig
 
 
@@ -98,6 +100,20 @@ class RehearsalConfig:
     observe_s: float = 130.0  # after a switch, until V_long's window lies wholly after it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForetellingConfig:
+    """How it is simulated what scheduling would bring pools that are only observed; times are in s. Its CPU time counts
+    as that of rehearsals."""
+
+    enabled: bool = True
+    every_s: float = FORETELL_S
+    window_s: float = 300.0  # of past requests
+    least_requests: float = 300.0  # within that time, at least; otherwise it is longer
+    most_window_s: float = 3600.0 - LEARN_S - WARM_S  # QoS keeps an hour
+    most_requests: float = 20_000.0  # within that time, at most; otherwise it is shorter
+    timeout_s: float = 180.0  # an answer that takes longer is not waited for
+
+
 class PlanActs(StrEnum):
     """How far the controller follows a plan by itself. Each may do what those before it may."""
 
@@ -149,6 +165,7 @@ class MetaConfig:
     view_stale_s: float = 10.0
     pool_forgotten_after_s: float = 3600.0
     rehearsal: RehearsalConfig = field(default_factory=RehearsalConfig)
+    foretelling: ForetellingConfig = field(default_factory=ForetellingConfig)
     layout: LayoutConfig = field(default_factory=LayoutConfig)
     plan: PlanConfig = field(default_factory=PlanConfig)
     rules: RulesConfig = field(default_factory=RulesConfig)

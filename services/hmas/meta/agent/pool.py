@@ -104,6 +104,8 @@ class PoolState:
     untouched: bool = True  # this process has decided nothing yet, so a previous writer's decision still counts
     decide_due_s: float = 0.0
     layout_due_s: float = 0.0
+    foretell_due_s: float = 0.0
+    foretold: bool = False  # what scheduling would bring was told, and not yet that it is in force
     switched_s: float = float("-inf")
     sent_s: float = float("-inf")
     sent: tuple[InForce, LayoutInForce] | None = None
@@ -178,6 +180,11 @@ class PoolState:
         """Returns the places of the engines that are up, in the order in which classes get them."""
         up = (each for _, places in self.engines.values() for each in places)
         return in_class_order(up, self.order, self.kinds)
+
+    @property
+    def observes(self) -> bool:
+        """Whether nothing is in force, because all workers of the pool only observe."""
+        return bool(self.beats) and all(beat.observes for beat in self.beats.values())
 
     @property
     def kinds(self) -> dict[str, EngineKind]:

@@ -30,6 +30,18 @@ class OpenRehearsal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenForetelling:
+    """A simulation of scheduling that was asked for and not answered yet."""
+
+    number: int
+    pool: str
+    began_s: float
+    deadline_s: float
+    topology: str
+    engines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedGain:
     """What a rehearsal promised of a switch, as a difference of shares on time, and the share that was on time before.
     `due_s`: when V_long tells of the time after the switch alone."""

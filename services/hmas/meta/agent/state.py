@@ -7,7 +7,7 @@ from hmas.laws.epochs import MAX_SEQ
 from hmas.meta.agent.config import MetaConfig
 from hmas.meta.agent.plans.plan_state import PlanState
 from hmas.meta.agent.pool import PIN, PoolState, new_pool
-from hmas.meta.agent.rehearsing import CpuBudget, OpenRehearsal
+from hmas.meta.agent.rehearsing import CpuBudget, OpenForetelling, OpenRehearsal
 from hmas.meta.agent.selectors.table import SELECTORS, MakeSelector, check_selector
 
 
@@ -25,6 +25,7 @@ class MetaState:
         self.asks = 0  # number of the last question to a language model
         self.rehearsals = 0  # number of the last rehearsal
         self.rehearsal: OpenRehearsal | None = None
+        self.foretelling: OpenForetelling | None = None
         self.budget = CpuBudget(config.rehearsal.cpu_share)
         catalogue = config.plan.catalogue
         self.plans = PlanState(config.plan, catalogue) if catalogue is not None else None
@@ -54,7 +55,7 @@ class MetaState:
             self.plans.sent = None
 
     def end(self) -> None:
-        self.epoch, self.rehearsal = None, None
+        self.epoch, self.rehearsal, self.foretelling = None, None, None
         for pool in self.pools.values():
             pool.ask = None
 

@@ -16,7 +16,7 @@ from hmas.meta.agent.switching import switch
 def rehearse(state: MetaState, pool: PoolState, proposal: Proposal, view: VLong) -> list[MetaEffect]:
     """Asks for a rehearsal of a proposal that differs from what is in force, unless one is under way, the last one's
     CPU time has to be made up for, or the dwell is not over. A proposal of the bypass is not followed: emergencies are
-    the guards' to see."""
+    the guards' to see. Where the mesh only observes nothing is in force that a switch would change."""
     config, choice = state.config.rehearsal, proposal.choice
     new = (choice.topology, choice.hints) != (pool.choice.topology, pool.choice.hints)
     if not new or choice.bypass or pool.banned(state.now_s, choice.topology):
@@ -25,7 +25,8 @@ def rehearse(state: MetaState, pool: PoolState, proposal: Proposal, view: VLong)
         return audit(state, pool, "decided", pool.choice.topology, choice.reason, proposal.by, view)
     facts = pool_facts(pool.beats.values(), view, pool.places())
     waits = state.now_s - pool.switched_s < state.config.min_dwell_s or not state.budget.free(state.now_s)
-    if waits or facts is None or state.rehearsal is not None:
+    busy = state.rehearsal is not None or state.foretelling is not None
+    if waits or busy or facts is None or pool.observes:
         return []
     state.rehearsals += 1
     state.rehearsal = OpenRehearsal(

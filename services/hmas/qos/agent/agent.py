@@ -16,10 +16,11 @@ from hmas.contracts.control_agents import (
     WorkerReported,
 )
 from hmas.contracts.past import PastBlock
-from hmas.contracts.registry import HeartbeatReceived
+from hmas.contracts.registry import HeartbeatReceived, WorkerHeartbeat
 from hmas.contracts.telemetry import GatewayTelemetry, WorkerTelemetry
 from hmas.contracts.views import PaceView, VLong, VShort
 from hmas.laws.pace_fit import PaceFit, slownesses
+from hmas.laws.request_rows import OBSERVED
 from hmas.laws.scoring import verdict
 from hmas.qos.agent.config import QosConfig
 from hmas.qos.agent.long import LongWindow
@@ -39,6 +40,7 @@ class _Pool:
         self.past = PastRequests(config.past)
         self.workers: dict[str, WorkerTrack] = {}
         self.hardware: dict[tuple[str, str], str] = {}  # of the engines of these workers
+        self.observing: set[str] = set()  # of these workers, those that only observe
         self.heard_s = now_s
         self.short_due_s = now_s
         self.long_due_s = now_s + config.long_every_s
@@ -52,11 +54,18 @@ class _Pool:
         track.report(now_s, telemetry)
         self.short.worker(now_s, telemetry)
         self.long.worker(now_s, telemetry)
-        self.past.topology = telemetry.topology
+        self.past.topology = OBSERVED if telemetry.worker in self.observing else telemetry.topology
         for queued in telemetry.queued:
             self.past.hear(queued)
         for seen in telemetry.first_tokens:
             self.past.hear(seen)
+
+    def beat(self, heartbeat: WorkerHeartbeat) -> None:
+        self.hardware |= {(heartbeat.worker, e.engine): e.hardware for e in heartbeat.engines}
+        if heartbeat.observes:
+            self.observing.add(heartbeat.worker)
+        else:
+            self.observing.discard(heartbeat.worker)
 
     def gateway(self, now_s: float, telemetry: GatewayTelemetry) -> None:
         self.short.gateway(now_s, telemetry)
@@ -94,6 +103,7 @@ class _Pool:
         horizon = now_s - self.config.worker_lost_after_s
         self.workers = {name: track for name, track in self.workers.items() if track.seen_s >= horizon}
         self.hardware = {each: told for each, told in self.hardware.items() if each[0] in self.workers}
+        self.observing &= self.workers.keys()
 
 
 class QosAgent:
@@ -115,7 +125,7 @@ class QosAgent:
                     pool.gateway(now_s, telemetry)
             case HeartbeatReceived(heartbeat):
                 if (pool := self._pool(now_s, heartbeat.pool)) is not None:
-                    pool.hardware |= {(heartbeat.worker, e.engine): e.hardware for e in heartbeat.engines}
+                    pool.beat(heartbeat)
             case PastRestored(name, blocks):
                 if (pool := self._pool(now_s, name)) is not None:
                     pool.past.restore(now_s, blocks)

@@ -22,7 +22,8 @@ from hmas.contracts.rehearsal import (
     TenantGain,
     TenantOnTime,
 )
-from hmas.laws.request_rows import RequestRow, unpack
+from hmas.laws.rehearsal import described
+from hmas.laws.request_rows import OBSERVED, RequestRow, unpack
 from hmas.laws.scoring import Settlement, is_ok, quantile, ttlt_slo_s, verdict
 from hmas.sim.past.fitted import fitted_profiles
 from hmas.sim.past.replay import Scene, replay_of
@@ -82,7 +83,7 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
         drawn=sum(1 for row in rows if row.outcome is not Outcome.FINISHED),
     )
     if len(judged) < MIN_REQUESTS:
-        few = f"{len(judged)} requests came under {scene.in_force.topology}, fewer than {MIN_REQUESTS} tell nothing"
+        few = f"{len(judged)} requests came under {_name(scene.in_force)}, fewer than {MIN_REQUESTS} tell nothing"
         return replace(rehearsal, abstains=few)
     runs = replay.run(scene.in_force, seeds)
     seen = [[_seen(rows[i], run[i]) for i in judged] for run in runs]
@@ -114,9 +115,15 @@ def rehearse(scene: Scene, candidates: Sequence[Policy], seeds: Sequence[int] = 
 
 
 def _since_change(rows: Sequence[RequestRow], in_force: Policy) -> float:
-    """Returns the arrival of the first row since which all came under the topology in force."""
-    other = [row.arrival_s for row in rows if row.topology not in ("", in_force.topology.value)]
+    """Returns the arrival of the first row since which all came under the topology in force, or while nothing was
+    scheduled."""
+    mark = OBSERVED if in_force.observes else in_force.topology.value
+    other = [row.arrival_s for row in rows if row.topology not in ("", mark)]
     return max(other, default=float("-inf"))
+
+
+def _name(policy: Policy) -> str:
+    return described(policy) if policy.observes else policy.topology.value
 
 
 def _stands(row: RequestRow) -> bool | None:

@@ -15,8 +15,10 @@ from hmas.contracts.request import Request, Slo, TagSource, TaskType
 from hmas.contracts.step_cost import StepCostModel
 from hmas.contracts.telemetry import RequestFinished
 from hmas.engine.core.profile import EngineProfile
+from hmas.gateway.agent.config import GatewayConfig
 from hmas.laws.request_rows import RequestRow
 from hmas.laws.scoring import Settlement, ttlt_slo_s
+from hmas.meta.agent.config import ForetellingConfig, MetaConfig
 from hmas.sim.engine_changes import late
 from hmas.sim.estimators import Shipped
 from hmas.sim.past.fitted import numbered_profiles
@@ -29,6 +31,7 @@ from hmas.statera.agent.config import NRunConfig, StateraConfig, StepMeterConfig
 CUTOFF_S = 120.0
 LEAD_S = 2.0  # before the first request, until the regulator's limits are in force
 RESUME_S = 3.0  # over which what ran starts again
+_UNTOLD = MetaConfig(foretelling=ForetellingConfig(enabled=False))  # a replay foretells nothing itself
 _LEAST_S = 1e-3  # left of an SLO that has passed
 _Z90 = 1.2816
 # Refused by what no topology changes: a limit, a key, the request itself.
@@ -100,6 +103,8 @@ class PastReplay:
             splits=layouts[1:],
             pools=(PoolSetup(POOL, profiles[0], 1, workers, others),),
             changes=played.changes,
+            meta_config=_UNTOLD,
+            gateway_config=GatewayConfig(gateway="g0", observe=policy.observes),
             statera_config=StateraConfig(band=NRunConfig(steps=StepMeterConfig(known=known))),
         )
 

@@ -11,6 +11,7 @@ from hmas.contracts.control_agents import (
     KeepPast,
     PinChanged,
     PublishAudit,
+    PublishGain,
     PublishLayout,
     PublishLong,
     PublishPlan,
@@ -27,6 +28,7 @@ from hmas.contracts.control_agents import (
 from hmas.contracts.past import PastBlock
 from hmas.contracts.rehearsal import LEARN_S, WARM_S
 from hmas.contracts.routes import Role
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import RequestFinished, WorkerTelemetry
 from hmas.contracts.views import VLong
 from hmas.laws.recording import AgentOrigin
@@ -43,8 +45,8 @@ Rehearsing = Callable[[Rehearse, Sequence[PastBlock]], RehearsalAnswered]
 
 
 class SimControl:
-    """The control agents of one run. `views`, `audits` (of the meta controller, each with its instant in s) and
-    `regulation` keep what they told. `rehearsal` carries out what the meta controller wants rehearsed."""
+    """The control agents of one run. `views`, `audits` and `gains` (of the meta controller, each with its instant
+    in s) and `regulation` keep what they told. `rehearsal` carries out what the meta controller wants rehearsed."""
 
     def __init__(self, mesh: MeshPort, rehearsal: Rehearsing | None) -> None:
         setup = mesh.setup
@@ -53,6 +55,7 @@ class SimControl:
         self.statera = StateraAgent(setup.statera_config)
         self.views: list[VLong] = []
         self.audits: list[tuple[float, AuditRecord]] = []
+        self.gains: list[tuple[float, SchedulingGain]] = []
         self.regulation = RegulationTrace()
         self._mesh, self._heap, self._setup, self._rehearsal = mesh, mesh.heap, setup, rehearsal
         self.handlers: dict[str, Mapping[type, Callable[[Any], None]]] = {
@@ -66,6 +69,7 @@ class SimControl:
                 PublishLayout: lambda e: mesh.publish(e.decision),
                 PublishPlan: lambda e: mesh.publish(e.decision),
                 PublishAudit: lambda e: self.audits.append((self._heap.now_s, e.record)),
+                PublishGain: lambda e: self.gains.append((self._heap.now_s, e.gain)),
                 AskSelector: self._ask,
                 Rehearse: self._rehearse,
                 SearchPlans: self._no_search,

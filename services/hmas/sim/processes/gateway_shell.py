@@ -62,7 +62,7 @@ class SimGateway(SimProcess):
             ToWorker: self._to_worker,
             StartRun: self._start_run,
             GoOn: self._go_on,
-            NoteGrant: lambda effect: None,  # its gateways never only observe
+            NoteGrant: lambda effect: None,  # its workers have no second agent, which would grant
             StopRun: self._stop_run,
             Refuse: lambda e: self._end(e.request_id, e.outcome),
             Settle: self._settle,

@@ -126,7 +126,9 @@ class MeshSim:
         for i in range(pool.workers):
             number = len(self.workers)
             own = {name: made[name] for name in first_ones[i :: pool.workers]}
-            config = replace(setup.worker_config, worker=f"w{number}", incarnation="1", pool=pool.name)
+            config = replace(
+                setup.worker_config, worker=f"w{number}", incarnation="1", pool=pool.name, observes=setup.observes
+            )
             self._keep(SimWorker(self, config, 1, endpoints=own, spans=[]))
 
     def _gateway(self, name: str, incarnation: int) -> SimGateway:

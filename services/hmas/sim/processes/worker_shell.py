@@ -71,7 +71,7 @@ class SimWorker(SimProcess):
         self._handlers = {
             ToGateway: self._to_gateway,
             PublishTelemetry: lambda e: mesh.publish_worker(e.telemetry),
-            PublishHeartbeat: lambda e: mesh.publish(e.heartbeat),
+            PublishHeartbeat: lambda e: mesh.publish(replace(e.heartbeat, observes=mesh.setup.observes)),
             TopologySwitched: lambda e: spans.append(TopologySpan(mesh.heap.now_s, e.after.value, e.reason)),
             TopologyUnknown: _ignore,
             LayoutSwitched: lambda e: self.layouts.append(TopologySpan(mesh.heap.now_s, described(e.after))),

@@ -170,3 +170,43 @@ class AuditRecord(_message.Message):
     predicted_gain: float
     observed_gain: float
     def __init__(self, source: _Optional[str] = ..., pool: _Optional[str] = ..., kind: _Optional[str] = ..., decision: _Optional[str] = ..., reason: _Optional[str] = ..., selector: _Optional[str] = ..., view_json: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., predicted_gain: _Optional[float] = ..., observed_gain: _Optional[float] = ...) -> None: ...
+
+class TenantScheduled(_message.Message):
+    __slots__ = ("tenant", "requests", "was", "scheduled")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    WAS_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    requests: int
+    was: float
+    scheduled: float
+    def __init__(self, tenant: _Optional[str] = ..., requests: _Optional[int] = ..., was: _Optional[float] = ..., scheduled: _Optional[float] = ...) -> None: ...
+
+class SchedulingGain(_message.Message):
+    __slots__ = ("pool", "window_s", "requests", "was", "played", "scheduled", "low", "high", "engines", "topology", "abstains", "tenants")
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_S_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    WAS_FIELD_NUMBER: _ClassVar[int]
+    PLAYED_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULED_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    ABSTAINS_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    pool: str
+    window_s: float
+    requests: int
+    was: float
+    played: float
+    scheduled: float
+    low: float
+    high: float
+    engines: int
+    topology: str
+    abstains: str
+    tenants: _containers.RepeatedCompositeFieldContainer[TenantScheduled]
+    def __init__(self, pool: _Optional[str] = ..., window_s: _Optional[float] = ..., requests: _Optional[int] = ..., was: _Optional[float] = ..., played: _Optional[float] = ..., scheduled: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., engines: _Optional[int] = ..., topology: _Optional[str] = ..., abstains: _Optional[str] = ..., tenants: _Optional[_Iterable[_Union[TenantScheduled, _Mapping]]] = ...) -> None: ...

@@ -52,6 +52,8 @@ def _count(state: WorkerState, gateway: Gateway, message: Adopt) -> None:
     engine = _engine(state, message.engine)
     entry = new_entry(state, gateway, message.request, message.attempt)
     state.queue.add(entry)
+    if state.config.observes:
+        state.reports.queued(state.now_s, entry)  # nobody submits it, and what perception says of it is asked for
     if message.annotation is not None:
         annotate(state, entry, message.annotation)
     state.queue.run(entry)

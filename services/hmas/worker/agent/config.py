@@ -211,6 +211,7 @@ class WorkerConfig:
     spill_share: float = 0.5  # of a class's TPOT SLO: an engine with shorter steps may help out a laxer class
     # How long queued requests wait for an engine to come up or, after one had no room, for room.
     no_engine_patience_s: float = 10.0
+    observes: bool = False  # gateways place all requests themselves, and this agent only keeps the books
     discovers: bool = False  # the engines come and go, so that without one the worker stands by and takes no requests
     leave_grace_s: float = 60.0  # how long an engine that has left may go on with what runs there
     # An engine that comes by a lease is granted nothing for so long, in which gateways hear of it and its own count

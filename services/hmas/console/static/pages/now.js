@@ -15,7 +15,7 @@ export function open(main, { choice, choose }) {
   ];
   const missed = el("canvas", { role: "img", "aria-label": "share of requests that missed their SLO, last ten minutes" });
   const pools = table("pools, last seconds", [
-    ["pool", (row, name) => name], ["topology", (row) => row.bypass ? `${row.topology} BYPASS` : row.topology],
+    ["pool", (row, name) => name], ["topology", in_force],
     ["by", (row) => row.selector],
     ["offered/s", (row) => fixed(1)(row.arrival_rps), true], ["in time/s", (row) => fixed(1)(row.in_time_rps), true],
     ["waiting", (row) => row.queued, true], ["overdue", (row) => row.overdue, true], ["running", (row) => row.running, true],
@@ -44,8 +44,10 @@ export function open(main, { choice, choose }) {
     ["missed", (row) => share(row[4]), true],
   ]);
   const glance = figures("the pool at a glance");
+  const gain = figures("what scheduling would bring");
+  const said = el("p", { role: "status", class: "dim" });
   main.replaceChildren(
-    el("h2", {}, "Pool"), pool.node, glance.node,
+    el("h2", {}, "Pool"), pool.node, glance.node, gain.node, said,
     el("h2", {}, "Engines"), tiles,
     el("h2", {}, "Load"), ...pictures.map(({ canvas, key, label }) =>
       el("figure", {}, canvas, key, el("figcaption", {}, label))), el("figure", {}, missed,
@@ -73,7 +75,11 @@ export function open(main, { choice, choose }) {
     engines.update(rows);
     pools.update(Object.entries(view.pools));
     pool.update(Object.keys(view.pools), view.pool);
+    const foretold = view.foretold[view.pool];
     glance.update(at_a_glance(view.pools[view.pool] ?? {}));
+    gain.update(foretold ? shares(foretold) : []);
+    gain.node.hidden = !foretold;
+    set(said, foretold ? told(foretold, now_s) : "");
     tenants.update(Object.entries(view.tenants).sort(([a], [b]) => a < b ? -1 : 1));
     const points = Object.entries(view.load).map(([at, values]) => [+at, values]);
     const axis = recent(now_s, points.length ? points[0][0] : now_s);
@@ -87,10 +93,26 @@ export function open(main, { choice, choose }) {
   };
 }
 
+const in_force = (row) => row.observes ? `none: observing${row.topology ? ` (would be ${row.topology})` : ""}`
+  : row.topology ? row.bypass ? `${row.topology} BYPASS` : row.topology : "–";
+
 const picture = (of, label) => ({
   of, label, key: el("ul", { class: "legend" }),
   canvas: el("canvas", { role: "img", "aria-label": `${label}, last ten minutes; the numbers are in the table` }),
 });
+
+function shares(foretold) { // on time, of the last minutes
+  return [["on time, as it was", share(foretold.was)], ["on time, as scheduled", share(foretold.scheduled),
+    foretold.abstains ? "" : foretold.low > foretold.was ? "ok" : ""]];
+}
+
+function told(foretold, now_s) {
+  if (foretold.at_s === undefined) return "What scheduling would bring has not been simulated yet.";
+  const ago = ` Simulated ${Math.max(0, Math.round(now_s - foretold.at_s))} s ago.`;
+  if (foretold.abstains) return `What scheduling would bring cannot be said: ${foretold.abstains}.${ago}`;
+  return `Of ${foretold.requests} requests of ${Math.round(foretold.window_s / 60)} min; as scheduled between `
+    + `${share(foretold.low)} and ${share(foretold.high)} (90 %).${ago}`;
+}
 
 function at_a_glance(row) {
   return [
@@ -99,6 +121,6 @@ function at_a_glance(row) {
     ["waiting", String(row.queued ?? "–")], ["overdue", String(row.overdue ?? "–"), row.overdue > 0 ? "bad" : ""],
     ["running", String(row.running ?? "–")],
     ["TTFT p95", fixed(2, " s")(row.ttft_p95_s)], ["TPOT p95", fixed(1, " ms")(1000 * row.tpot_p95_s)],
-    ["topology", row.topology ? row.bypass ? `${row.topology} BYPASS` : row.topology : "–", row.bypass ? "bad" : ""],
+    ["topology", in_force(row), row.bypass && !row.observes ? "bad" : ""],
   ];
 }
