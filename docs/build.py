@@ -25,7 +25,7 @@ from docs.services import SERVICE_SETTINGS
 from docs.version import PLACES, stamped
 from hmas.runtime.settings import RuntimeSettings
 from hmas.wire.permissions import USERS, authorization
-from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, KEYS, LEASE_BUCKET, PAST_BUCKET, SUBJECTS
+from hmas.wire.subjects import AUDIT_STREAM, CONTROL_BUCKET, GAIN_STREAM, KEYS, LEASE_BUCKET, PAST_BUCKET, SUBJECTS
 from hmas.wire.v1 import control_pb2, observe_pb2, past_pb2, registry_pb2, telemetry_pb2, types_pb2, views_pb2
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -66,7 +66,8 @@ def subjects_page() -> str:
             lines.append(f"| `{name}` | {key.value} | {parts[0]} → {parts[1]} | {key.when} |")
     lines += [
         "",
-        f"Audit records are kept in the JetStream stream `{AUDIT_STREAM}`. `hmas top` shows the messages as they come.",
+        f"Audit records are kept in the JetStream stream `{AUDIT_STREAM}`, and what scheduling would bring in",
+        f"`{GAIN_STREAM}`, for eight days. `hmas top` shows the messages as they come.",
         "",
         *users_section(),
         "",
@@ -82,10 +83,10 @@ def users_section() -> list[str]:
     lines = [
         "## Users",
         "",
-        "Each service has a user of NATS named after it; `hmas top`, `pin`, `why`, `whatif` and the console are the",
-        "user `operator`. A user may publish and hear what stands here, and nothing else. Services may answer each",
-        "request that they hear once. `hmas up`, Compose and Kubernetes configure NATS from the same table, made in",
-        "`services/hmas/wire/permissions.py`; for a server of your own, `hmas secrets` writes it.",
+        "Each service has a user of NATS named after it; `hmas top`, `pin`, `why`, `whatif`, `report` and the console",
+        "are the user `operator`. A user may publish and hear what stands here, and nothing else. Services may answer",
+        "each request that they hear once. `hmas up`, Compose and Kubernetes configure NATS from the same table, made",
+        "in `services/hmas/wire/permissions.py`; for a server of your own, `hmas secrets` writes it.",
         "",
         "| user | may publish | may hear |",
         "|---|---|---|",

@@ -35,6 +35,7 @@ STUDIES = {
     "maestro": "experiments.report.maestro",
     "model-times": "experiments.model_times",
     "niyama": "experiments.report.niyama",
+    "observed-day": "experiments.observed_day",
     "plans": "experiments.plans.page",
     "pools": "experiments.report.pools",
     "profiles": "experiments.report.profiles",

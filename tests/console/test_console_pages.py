@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hmas.console.pages import PAGES
+from hmas.console.pages import PAGES, framed
 from hmas.console.pages.control import view_control
 from hmas.console.pages.jobs import view_jobs
 from hmas.console.pages.lanes import SHOWN, SHOWN_S, view_lanes
@@ -34,6 +34,7 @@ from hmas.console.state import (
 )
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.outcome import Outcome
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.contracts.telemetry import SplitLegs
 from tests.console.heard import (
     AUDIT,
@@ -115,6 +116,30 @@ def test_an_engine_tells_what_is_wrong_with_it() -> None:
     state.hear(1.0, heartbeat(observed=(7, 0.25)))
     assert engine(state, 1.0) == ("warn", "observes: 7 grants after 0.25 s")
     assert view_now(state, 1.0 + 601.0, "")["engines"] == {}
+
+
+def test_an_observed_pool_has_a_banner_and_what_scheduling_would_bring() -> None:
+    state = ConsoleState()
+    state.hear(10.0, v_short(arrival_rps=5.0, missed=0.2))
+    state.hear(10.0, decision(T.MAX_ON_TIME))
+    state.hear(10.0, heartbeat())
+    assert "observing" not in framed("queue", state, 10.0, "")
+    assert view_now(state, 10.0, "")["foretold"] == {}
+    state.hear(11.0, heartbeat(observed=(7, 0.25)))
+    assert all(framed(page, state, 11.0, "")["observing"] == {"m": True} for page in PAGES)
+    now = view_now(state, 11.0, "")
+    assert (now["pools"]["m"]["observes"], now["foretold"]) == (True, {"m": {}})
+    gain = SchedulingGain(
+        pool="m", window_s=300.0, requests=500, was=0.76, played=0.74, scheduled=0.97, low=0.95, high=0.99, engines=2,
+        topology="max_on_time",
+    )  # fmt: skip
+    state.hear(12.0, gain)
+    told = view_now(state, 42.0, "")["foretold"]["m"]
+    assert (told["was"], told["scheduled"], told["low"], told["high"]) == (0.76, 0.97, 0.95, 0.99)
+    assert (told["at_s"], told["requests"], told["abstains"]) == (12.0, 500, "")
+    state.hear(60.0, replace(gain, abstains="it misses by 9 points"))
+    told = view_now(state, 60.0, "")["foretold"]["m"]
+    assert (told["was"], told["abstains"], "scheduled" in told) == (0.76, "it misses by 9 points", False)
 
 
 def test_a_pin_is_a_flag_and_a_stretch_of_its_own() -> None:

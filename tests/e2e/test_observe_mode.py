@@ -39,7 +39,15 @@ async def test_observing_lets_everything_run_and_records_what_would_have_been_gr
         timeline = json.loads(why.stdout)
         assert timeline["would_be_grant"]["worker"] == "worker-1"
         assert [run["observed"] for run in timeline["runs"]] == [True]
-        assert "observes" in mesh.hmas("top", "--once", "1.5").stdout
+        top = mesh.hmas("top", "--once", "1.5").stdout
+        assert "observes" in top
+        assert "observing, nothing waits" in top
+        assert "nothing is in force" in mesh.hmas("pin", "edf", timeout=120).stdout
+        assert "lifted" in mesh.hmas("pin", "off", timeout=120).stdout
+        page = tmp_path / "report.html"
+        report = mesh.hmas("report", "--last", "1h", "--no-engines", "--out", str(page), timeout=120)
+        assert report.returncode in (0, 3), report.stderr  # a few seconds of load may tell too little
+        assert "What scheduling would bring" in page.read_text()
     with (
         start_mesh(tmp_path / "mesh", *args) as mesh,
         openai.OpenAI(base_url=f"{mesh.url}/v1", api_key="unused", max_retries=0) as client,

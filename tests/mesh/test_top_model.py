@@ -14,8 +14,9 @@ from hmas.contracts.control import (
 from hmas.contracts.control import TopologyName as T
 from hmas.contracts.job import JobRow
 from hmas.contracts.registry import EngineInfo
+from hmas.contracts.scheduling_gain import SchedulingGain
 from hmas.mesh.top.view import render_top
-from hmas.operator.mesh_view import CHANGES_KEPT, MAX_SHOWN_WORKERS, MeshView
+from hmas.operator.mesh_view import CHANGES_KEPT, GAIN_KEPT_S, MAX_SHOWN_WORKERS, MeshView
 from tests.builders.control import control_tuple, engine_control, topology_decision
 from tests.builders.registry import worker_heartbeat
 from tests.builders.telemetry import engine_sample, worker_telemetry
@@ -159,3 +160,26 @@ def text_of(model: MeshView) -> str:
     with console.capture() as captured:
         console.print(render_top(model, 1.0))
     return captured.get()
+
+
+def test_a_pool_that_is_observed_has_no_topology_in_force_and_says_what_scheduling_would_bring() -> None:
+    model = MeshView()
+    for value in (replace(HEARTBEAT, observes=True), TELEMETRY, DECISION):
+        model.hear(1.0, value)
+    assert "observing, nothing waits (it would be edf)" in picture(model, 1.0)
+    assert "as scheduled: not simulated yet" in picture(model, 1.0)
+    model.hear(2.0, GAIN)
+    shown = picture(model, 32.0)
+    assert "on time: 76% as it was, 97% as scheduled (95% to 99%); 5 min, simulated 30 s ago" in shown
+    model.hear(40.0, replace(GAIN, abstains="the simulation misses by 9 points"))
+    assert "it cannot be said: the simulation misses by 9 points" in picture(model, 40.0)
+    assert "not simulated yet" in picture(model, 40.0 + GAIN_KEPT_S + 1.0)
+    model.hear(50.0, HEARTBEAT)
+    assert "observing" not in picture(model, 50.0)
+    assert "as scheduled" not in picture(model, 50.0)
+
+
+GAIN = SchedulingGain(
+    pool=HEARTBEAT.pool, window_s=300.0, requests=500, was=0.76, played=0.74, scheduled=0.97, low=0.95, high=0.99,
+    engines=2, topology="edf",
+)  # fmt: skip

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sim capacity": ("FILE", CLONE),
     "sim replay-log": ("FILE", CLONE),
     "whatif": ("FILE", "sim"),
+    "report": ("", "load"),
     "plan search": ("MODEL=FILE --gpus 1xh100", "sim"),
     "plan verify": ("FILE MODEL=FILE", "sim"),
     "plan show": ("", "sim"),

@@ -12,7 +12,7 @@ MAX_REASON_CHARS = 300
 def gain_of(pool: str, engines: int, topology: str, rehearsal: Rehearsal) -> SchedulingGain:
     """Returns what a rehearsal of observing says, whose first candidate is scheduling. The difference of the two
     simulations counts from what was observed, so that errors that both share cancel."""
-    was, (candidate, *_) = rehearsal.observed.on_time, rehearsal.candidates or (None,)
+    was, candidate = rehearsal.observed.on_time, next(iter(rehearsal.candidates), None)
     gain, low, high = (0.0, 0.0, 0.0) if candidate is None else (candidate.gain, candidate.low, candidate.high)
     shares = {share.tenant: share.on_time for share in rehearsal.observed.tenants}
     return SchedulingGain(

@@ -7,7 +7,6 @@ from hmas.contracts.rehearsal import Policy, Rehearsal
 from hmas.laws.scheduling_gains import clipped
 
 MOST_TIMES = 2  # as many engines as there are, at most
-MIN_ENGINES = 2  # at most tried where one would do
 Rehearsing = Callable[[Sequence[Policy]], Awaitable[Rehearsal]]
 
 
@@ -43,9 +42,9 @@ async def engines_needed(
     policies: Sequence[Policy], engines: int, share: float, ask: Rehearsing
 ) -> tuple[list[EnginesNeeded], str]:
     """Returns for each policy how many engines keep the share on time, of at most `MOST_TIMES` those that there are,
-    and why the figures must not be believed, empty if they may. It takes more engines to be never worse. `ask`
+    and why the figures must not be believed, empty if they may. More engines are taken to be never worse. `ask`
     rehearses policies beside what is in force."""
-    most = max(MIN_ENGINES, MOST_TIMES * engines)
+    most = MOST_TIMES * engines
     searches = [_Search(policy, 1, most + 1) for policy in policies]
     while open_ones := [search for search in searches if search.low < search.high]:
         found = await ask([replace(search.policy, engines=search.engines) for search in open_ones])

@@ -33,8 +33,8 @@ async def set_pin(bus: Bus, pool: str, topology: TopologyName | None, split: Spl
 
 
 async def pool_observes(bus: Bus, pool: str) -> bool:
-    """Tells whether nothing is in force in a pool, because its workers only observe, as far as they are heard within two
-    heartbeats. Raises MeshUnreachable."""
+    """Tells whether nothing is in force in a pool, because its workers only observe, as far as they are heard
+    within two heartbeats. Raises MeshUnreachable."""
     model, heard = MeshView(), asyncio.Event()
 
     def hear(value: Any) -> None:

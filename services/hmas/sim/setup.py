@@ -1,7 +1,7 @@
 """The configuration of a simulated mesh."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hmas import entry_points
 from hmas.contracts.cadences import SIMULATED, Cadences
@@ -138,6 +138,11 @@ class MeshSetup:
     def observes(self) -> bool:
         """Whether gateways place all requests themselves, and nothing is scheduled."""
         return self.gateway_config.observe
+
+    def worker_of(self, number: int, pool: str) -> WorkerConfig:
+        """Returns the configuration of the worker with that number."""
+        name = f"w{number}"
+        return replace(self.worker_config, worker=name, incarnation="1", pool=pool, observes=self.observes)
 
     def __post_init__(self) -> None:
         if self.pin is not None and self.pin not in self.topologies:

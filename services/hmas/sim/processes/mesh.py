@@ -126,9 +126,7 @@ class MeshSim:
         for i in range(pool.workers):
             number = len(self.workers)
             own = {name: made[name] for name in first_ones[i :: pool.workers]}
-            config = replace(
-                setup.worker_config, worker=f"w{number}", incarnation="1", pool=pool.name, observes=setup.observes
-            )
+            config = setup.worker_of(number, pool.name)
             self._keep(SimWorker(self, config, 1, endpoints=own, spans=[]))
 
     def _gateway(self, name: str, incarnation: int) -> SimGateway:
