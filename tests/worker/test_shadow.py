@@ -1,10 +1,20 @@
 """What a worker would have granted: recorded beside what really runs, by the agent that would schedule."""
 
+import pytest
+
 from hmas.contracts.control import TopologyName
 from hmas.contracts.execution import Adopt, Ended, FirstToken
 from hmas.contracts.outcome import Outcome
-from hmas.contracts.worker import CycleTicked, EngineWentUp, FromGateway, GatewayConnected, KvCacheCounted
+from hmas.contracts.worker import (
+    CycleTicked,
+    EngineWentUp,
+    FromGateway,
+    GatewayConnected,
+    KvCacheCounted,
+    PublishTelemetry,
+)
 from hmas.worker.agent import WorkerConfig
+from hmas.worker.agent.agent import WorkerAgent
 from hmas.worker.agent.shadow import ShadowWorker, WouldGrant
 from tests.builders.control import topology_received
 from tests.worker.builders import engine, request, sampled
@@ -86,3 +96,15 @@ def test_what_real_requests_leave_in_a_cache_is_not_told_of_those_that_would_run
     prefix._tokens = 64.0
     observed.shadow.step(5.3, KvCacheCounted(engine="e1", blocks=0, cleared=True))  # which no request did
     assert (prefix._cached, prefix._tokens) == (None, 0.0)
+
+
+@pytest.mark.parametrize("observes", [True, False])
+def test_a_worker_that_observes_reports_what_gateways_place_and_what_perception_said_of_it(observes: bool) -> None:
+    agent = WorkerAgent(WorkerConfig(worker="w1", incarnation="i", address="a:1", pool="m", observes=observes))
+    adopt = Adopt(request=request("r1", prompt_tokens=100), attempt=1, annotation=None, engine="e1", grant=0,
+                  output_tokens=0, granted_s=0.0, first_token_s=None)  # fmt: skip
+    for event in (GatewayConnected("g1"), EngineWentUp(engine("e1")), sampled("e1"), FromGateway("g1", adopt)):
+        agent.step(0.0, event)
+    effects = [effect for at_s in (0.4, 0.8) for effect in agent.step(at_s, CycleTicked())]
+    told = [row for effect in effects if isinstance(effect, PublishTelemetry) for row in effect.telemetry.queued]
+    assert [(row.request_id, row.waits) for row in told] == ([("r1", False)] if observes else [])
