@@ -255,7 +255,7 @@ PARTS = {
     "load": Part("hmas_loadgen.cli", "app", "load", "Load generator: replay traces against any OpenAI endpoint."),
     "traces": Part("hmas_loadgen.traces_cli", "app", "load", "Fetch, list and describe traces."),
     "whatif": Part("hmas.mesh.whatif_cli", "whatif", "sim"),
-    "report": Part("hmas.mesh.gain_report_cli", "report", "load"),
+    "report": Part("hmas.mesh.gain_report_cli", "scheduling_report", "load"),
     "replay": Part("hmas.mesh.compare.cli", "replay", "load"),
     "compare": Part("hmas.mesh.compare.cli", "compare", "load"),
     "calibrate": Part("hmas.mesh.calibrate.cli", "calibrate", "load"),

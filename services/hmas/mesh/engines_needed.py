@@ -7,7 +7,7 @@ from hmas.contracts.rehearsal import Policy, Rehearsal
 from hmas.laws.scheduling_gains import clipped
 
 MOST_TIMES = 2  # as many engines as there are, at most
-Rehearsing = Callable[[Sequence[Policy]], Awaitable[Rehearsal]]
+SizedRehearsal = Callable[[Sequence[Policy]], Awaitable[Rehearsal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Search:
 
 
 async def engines_needed(
-    policies: Sequence[Policy], engines: int, share: float, ask: Rehearsing
+    policies: Sequence[Policy], engines: int, share: float, ask: SizedRehearsal
 ) -> tuple[list[EnginesNeeded], str]:
     """Returns for each policy how many engines keep the share on time, of at most `MOST_TIMES` those that there are,
     and why the figures must not be believed, empty if they may. More engines are taken to be never worse. `ask`

@@ -26,7 +26,7 @@ NOT_TOLD = "the record is empty: leave HMAS_FORETELL on, and wait for a minute o
 console = Console()
 
 
-def report(
+def scheduling_report(
     last: Annotated[str, typer.Option(help="how far back: 90m, 24h; at most the seven days that are kept")] = "24h",
     out: Annotated[Path, typer.Option(help="the file that is written")] = Path("report.html"),
     target: Annotated[float, typer.Option(min=0.5, max=1.0, help="share on time for which engines are counted")] = 0.95,
