@@ -1,9 +1,10 @@
 """Topologies and selectors that packages outside the repository add, by their entry points (docs/plugins.md).
 
-Shells, commands and the simulator's setup read entry points; an agent is given a mapping of names to makers.
+Shells, commands and the simulator's setup read entry points; an agent is given a mapping of names to makers. What is
+installed is imported only where a setting, an option or a simulated decision names it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
@@ -34,18 +35,64 @@ def known_topology(name: str) -> TopologyName:
     return TopologyName(name)
 
 
-def with_plugins(group: str, built_in: Mapping[str, Maker]) -> dict[str, Maker]:
-    """Returns the built-in makers and those of the installed packages, by name. Raises ValueError, and names the
-    package, if one cannot be imported, takes a name that is taken, or has a name that is not a topology's."""
-    makers = dict(built_in)
-    for each in installed(group):
-        where = f"the entry point {each.name} = {each.value} of {each.dist.name if each.dist else 'a package'}"
-        if each.name in makers:
-            raise ValueError(f"{where} has a name that is taken: give it another one")
-        if group == TOPOLOGIES:
-            TopologyName(each.name)
+class PluginMakers(Mapping[str, Maker]):
+    """The built-in makers of a group and those of installed packages, by name. A package is imported when its name is
+    looked up, and never because it is installed; a name that is built in stays what it is.
+
+    Looking up a name raises KeyError if nothing here has it, and ValueError, which names the package, if that cannot be
+    imported or if two packages have the name.
+    """
+
+    def __init__(self, group: str, built_in: Mapping[str, Maker]) -> None:
+        self._group, self._made = group, dict(built_in)
+
+    def __getitem__(self, name: str) -> Maker:
+        if name not in self._made:
+            self._made[name] = self._load(name)
+        return self._made[name]
+
+    def _load(self, name: str) -> Maker:
+        found = [each for each in installed(self._group) if each.name == name]
+        if not found:
+            raise KeyError(name)
+        if len(found) > 1:
+            raise ValueError(f"two installed packages have {name}: {' and '.join(map(_where, found))}; remove one")
         try:
-            makers[each.name] = each.load()
+            if self._group == TOPOLOGIES:
+                TopologyName(name)
+            maker: Maker = found[0].load()
         except Exception as error:
-            raise ValueError(f"{where} cannot be loaded: {error!r}") from error
-    return makers
+            raise ValueError(f"{_where(found[0])} cannot be loaded: {error!r}") from error
+        return maker
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made or any(each.name == name for each in installed(self._group))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._made, *(each.name for each in installed(self._group))]))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+def loaded(group: str, built_in: Mapping[str, Maker], names: Iterable[str]) -> dict[str, Maker]:
+    """Returns the built-in makers and those of installed packages that are named.
+
+    Raises ValueError, with what to do, if a name is built in, is not installed, or is of a package that cannot be
+    imported.
+    """
+    makers = PluginMakers(group, built_in)
+    for name in names:
+        if name in built_in:
+            raise ValueError(f"{name} is built in: name only what installed packages add")
+        if name not in makers:
+            added = ", ".join(each.name for each in installed(group)) or "nothing"
+            raise ValueError(
+                f"no installed package adds {name!r} (packages here add {added}): install the one that does"
+            )
+    return {**built_in, **{name: makers[name] for name in names}}
+
+
+def _where(entry_point: EntryPoint) -> str:
+    package = entry_point.dist.name if entry_point.dist else "a package"
+    return f"the entry point {entry_point.name} = {entry_point.value} of {package}"

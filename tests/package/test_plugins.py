@@ -83,7 +83,7 @@ def test_a_rehearsal_tells_what_their_orders_would_have_done(extended: Installed
 
 
 def test_a_mesh_takes_their_selector_and_a_pin_to_their_order(extended: Installed) -> None:
-    env = {"PATH": "/usr/bin:/bin", "HMAS_SELECTOR": "last_first_when_late"}
+    env = {"PATH": "/usr/bin:/bin", "HMAS_SELECTOR": "last_first_when_late", "HMAS_TOPOLOGIES": "last_first"}
     command = [str(extended.venv / "bin" / "hmas"), "up", "--port", "0", "--data-dir", "extended"]
     with (extended.folder / "extended.log").open("wb") as log:
         mesh = subprocess.Popen(command, cwd=extended.folder, env=env, stdout=log, stderr=log)

@@ -190,6 +190,16 @@ class TopologyUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyFailed:
+    """Record in logs and metrics that an order of a package raised, was slow or answered what it may not. This worker
+    uses `instead` until it starts again. `reason` says in words what the order did, and in which line."""
+
+    topology: TopologyName
+    instead: TopologyName
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutSwitched:
     """Record in logs and metrics that the worker's engines are laid out by other pace classes, or that a class was
     merged with its neighbour or has engines again. `lanes` is the number of queues that requests wait in now."""
@@ -244,6 +254,7 @@ WorkerEffect = (
     | PublishHeartbeat
     | TopologySwitched
     | TopologyUnknown
+    | TopologyFailed
     | LayoutSwitched
     | EngineSuspected
     | EngineSlept

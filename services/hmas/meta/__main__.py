@@ -9,7 +9,7 @@ from hmas import entry_points
 from hmas.contracts.pool_plan import PlanDecision
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import Role
-from hmas.entry_points import with_plugins
+from hmas.entry_points import PluginMakers
 from hmas.laws.recording import AgentOrigin
 from hmas.meta.agent import MetaAgent
 from hmas.meta.agent.selectors.table import SELECTORS
@@ -43,7 +43,7 @@ async def serve(settings: MetaSettings, instance: str, stop: StopSignal) -> None
     """Runs the meta service until `stop` is set."""
     config = settings.meta_config()
     origin = AgentOrigin(Role.META, instance, config)
-    agent, rpc = MetaAgent(config, with_plugins(entry_points.SELECTORS, SELECTORS)), RpcServer(security_of(settings))
+    agent, rpc = MetaAgent(config, PluginMakers(entry_points.SELECTORS, SELECTORS)), RpcServer(security_of(settings))
     server = MetaServer(agent)
     observe_pb2_grpc.add_MetaServicer_to_server(server, rpc.server)  # type: ignore[no-untyped-call]
     shell = MetaShell(origin, settings, agent, server, MetaMetrics())

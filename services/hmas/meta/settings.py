@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from hmas import entry_points
 from hmas.contracts.cadences import FORETELL_S
 from hmas.contracts.control import INITIAL_TOPOLOGY, MAX_VALID_FOR_S, Hints, TopologyName
-from hmas.entry_points import known_topology, with_plugins
+from hmas.entry_points import PluginMakers, known_topology
 from hmas.laws.plan_steps import alike_types
 from hmas.meta.agent.config import (
     ForetellingConfig,
@@ -117,7 +117,10 @@ class MetaSettings(RuntimeSettings):
     @model_validator(mode="after")
     def _names_are_known_and_llm_is_complete(self) -> "MetaSettings":
         try:
-            check_selector(self.chosen_selector, with_plugins(entry_points.SELECTORS, SELECTORS))
+            selectors = PluginMakers(entry_points.SELECTORS, SELECTORS)
+            check_selector(self.chosen_selector, selectors)
+            if not self.asks_llm:
+                _ = selectors[self.chosen_selector]  # imports it
         except ValueError as error:
             raise ValueError(f"HMAS_SELECTOR: {error}, or auto") from error
         try:

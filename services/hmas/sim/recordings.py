@@ -9,7 +9,7 @@ from typing import Any, TextIO, get_type_hints
 from hmas import entry_points
 from hmas.contracts.agent import Agent
 from hmas.contracts.routes import Role
-from hmas.entry_points import with_plugins
+from hmas.entry_points import PluginMakers
 from hmas.gateway.agent import GatewayAgent
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.laws.recording import (
@@ -33,6 +33,7 @@ from hmas.qos.agent.config import QosConfig
 from hmas.statera.agent import StateraAgent
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent import WorkerAgent, WorkerConfig
+from hmas.worker.agent.order.plugged import plugged
 from hmas.worker.agent.order.topologies import TOPOLOGIES
 
 _Agents = dict[Role, tuple[Any, tuple[Any, ...], Callable[[AgentOrigin], Agent[Any, Any]]]]
@@ -43,7 +44,7 @@ AGENTS: _Agents = {
     Role.WORKER: (
         WorkerAgent,
         (WorkerConfig,),
-        lambda o: WorkerAgent(o.config, with_plugins(entry_points.TOPOLOGIES, TOPOLOGIES)),
+        lambda o: WorkerAgent(o.config, plugged(PluginMakers(entry_points.TOPOLOGIES, TOPOLOGIES))),
     ),
     Role.PERCEPTION: (PerceptionAgent, (PerceptionConfig,), lambda o: PerceptionAgent(o.config)),
     Role.PREDICTION: (
@@ -55,7 +56,7 @@ AGENTS: _Agents = {
     Role.META: (
         MetaAgent,
         (MetaConfig,),
-        lambda o: MetaAgent(o.config, with_plugins(entry_points.SELECTORS, SELECTORS)),
+        lambda o: MetaAgent(o.config, PluginMakers(entry_points.SELECTORS, SELECTORS)),
     ),
     Role.STATERA: (StateraAgent, (StateraConfig,), lambda o: StateraAgent(o.config)),
 }

@@ -7,7 +7,7 @@ from hmas import entry_points
 from hmas.contracts.cadences import SIMULATED, Cadences
 from hmas.contracts.control import Hints, Split, TopologyName
 from hmas.engine.core.profile import EngineProfile
-from hmas.entry_points import with_plugins
+from hmas.entry_points import PluginMakers
 from hmas.gateway.agent.config import GatewayConfig
 from hmas.gateway.agent.questions.cognition_queue import CognitionQueueConfig
 from hmas.meta.agent.config import MetaConfig
@@ -22,6 +22,7 @@ from hmas.sim.scripted_llm import SimulatedModel
 from hmas.sim.times import ModelTimes, measured_times
 from hmas.statera.agent.config import StateraConfig
 from hmas.worker.agent.config import WorkerConfig
+from hmas.worker.agent.order.plugged import plugged
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 
 POOL = "model"
@@ -87,7 +88,8 @@ class MeshSetup:
       every `redial_s` while the stream is closed. An engine that answers no sample for `engine_lost_s` counts as down.
       All in s.
     - `topologies` are those that workers have, `selectors` those that meta's configuration may name: the built-in ones
-      and those of installed packages. `language_model` answers what the selector `llm` asks.
+      and those of installed packages, which are imported when a run first uses one. `language_model` answers what the
+      selector `llm` asks.
     - `plugin` true gives the engines H-MAS's scheduler plug-in, with chunks of up to `PLUGIN_CHUNK_TOKENS`.
 
     Raises ValueError if the pin names no topology.
@@ -123,10 +125,10 @@ class MeshSetup:
     qos_config: QosConfig = field(default_factory=QosConfig)
     meta_config: MetaConfig = field(default_factory=MetaConfig)
     topologies: Mapping[str, MakeTopology] = field(
-        default_factory=lambda: with_plugins(entry_points.TOPOLOGIES, TOPOLOGIES), hash=False
+        default_factory=lambda: plugged(PluginMakers(entry_points.TOPOLOGIES, TOPOLOGIES)), hash=False
     )
     selectors: Mapping[str, MakeSelector] = field(
-        default_factory=lambda: with_plugins(entry_points.SELECTORS, SELECTORS), hash=False
+        default_factory=lambda: PluginMakers(entry_points.SELECTORS, SELECTORS), hash=False
     )
     language_model: SimulatedModel = field(default_factory=SimulatedModel)
     statera_config: StateraConfig = field(default_factory=StateraConfig)

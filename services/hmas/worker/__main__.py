@@ -1,5 +1,7 @@
 """Starts a worker: `python -m hmas.worker`."""
 
+from collections.abc import Mapping
+
 import structlog
 
 from hmas import entry_points
@@ -13,7 +15,7 @@ from hmas.contracts.control import (
 )
 from hmas.contracts.registry import WorkerHeartbeat
 from hmas.contracts.routes import ROUTES, Role
-from hmas.entry_points import with_plugins
+from hmas.entry_points import loaded
 from hmas.laws.recording import AgentOrigin
 from hmas.runtime.bucket import BucketUnavailable, ControlBucket
 from hmas.runtime.bus import Bus
@@ -25,13 +27,15 @@ from hmas.runtime.security import security_of
 from hmas.wire import subjects
 from hmas.worker.adapters.openai_http import OpenAiHttpAdapter
 from hmas.worker.agent import WorkerAgent
-from hmas.worker.agent.order.topologies import TOPOLOGIES
+from hmas.worker.agent.order.plugged import plugged
+from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
 from hmas.worker.agent.shadow import ShadowWorker
 from hmas.worker.discovery.engines import DiscoveredEngines
 from hmas.worker.discovery.source import FileSource
 from hmas.worker.metrics import WorkerMetrics
 from hmas.worker.observer import GrantObserver
 from hmas.worker.onlookers import Onlookers
+from hmas.worker.order_watch import OrderWatch
 from hmas.worker.settings import WorkerSettings
 from hmas.worker.shell import WorkerShell
 from hmas.worker.streams import GatewayStreams, GatewayStreamsConfig
@@ -89,6 +93,13 @@ def warn_of_split(settings: WorkerSettings) -> None:
         )
 
 
+def _topologies(settings: WorkerSettings) -> Mapping[str, MakeTopology]:
+    """Returns the makers of the topologies that this worker knows. Raises ValueError."""
+    if not settings.topologies:
+        return TOPOLOGIES
+    return plugged(loaded(entry_points.TOPOLOGIES, TOPOLOGIES, settings.topologies), OrderWatch())
+
+
 async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None:
     """Runs the worker named `worker` until `stop` is requested, then drains it and closes everything it opened."""
     started_as = incarnation()
@@ -103,7 +114,7 @@ async def serve(settings: WorkerSettings, worker: str, stop: StopSignal) -> None
     config = settings.worker_config(worker, started_as, address)
     recorder = Recorder(AgentOrigin(Role.WORKER, worker, config), settings)
     bus.answer(subjects.QUERY_EFFECTS, recorder.answer)
-    topologies = with_plugins(entry_points.TOPOLOGIES, TOPOLOGIES)
+    topologies = _topologies(settings)
     observer = None
     if settings.mode == "observe":
         observer = GrantObserver(ShadowWorker(config, topologies), streams.send)

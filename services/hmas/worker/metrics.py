@@ -55,6 +55,11 @@ class WorkerMetrics:
             "Decisions for a topology that this worker does not have, so that it serves in order of arrival",
             registry=registry,
         )
+        self._failed = Counter(
+            "hmas_worker_failed_topologies_total",
+            "Topologies of packages that were taken out because they raised, were slow or answered nonsense",
+            registry=registry,
+        )
         self._lanes = Gauge(
             "hmas_worker_lanes",
             "Queues by pace class that requests wait in; 1 while the layout is mixed",
@@ -143,6 +148,9 @@ class WorkerMetrics:
 
     def unknown(self) -> None:
         self._unknown.inc()
+
+    def failed(self) -> None:
+        self._failed.inc()
 
     def laid_out(self, switch: LayoutSwitched) -> None:
         self._layouts.inc()

@@ -9,13 +9,16 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_settings import NoDecode
 
+from hmas import entry_points
 from hmas.contracts.cadences import LIVE
+from hmas.entry_points import loaded
 from hmas.runtime.security import on_loopback
 from hmas.runtime.settings import MODE_FIELD, Mode, RuntimeSettings
 from hmas.worker.adapters.engine_facts import EngineFacts
 from hmas.worker.adapters.kv_events_config import KvEventsConfig
 from hmas.worker.adapters.openai_http import OpenAiHttpConfig, Priority, follower
 from hmas.worker.agent.config import SplitConfig, WorkerConfig
+from hmas.worker.agent.order.topologies import TOPOLOGIES
 from hmas.worker.discovery.source import SOURCES, DnsSource, EngineSource, FileSource, KubernetesSource, source_of
 from hmas.worker.engine_fields import (
     CacheTokens,
@@ -91,6 +94,11 @@ class WorkerSettings(RuntimeSettings):
     pool: str = Field(description="Name of the model that this worker's engines serve")
     aliases: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Other model names by which clients may ask for the pool's model, separated by commas"
+    )
+    topologies: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Topologies of installed packages that this worker loads, so that a decision may name them, "
+        "separated by commas. A package that is installed and not named here is not imported",
     )
     engines: Annotated[GivenEngines, NoDecode] = Field(
         description="Engine URLs separated by commas, or a JSON list of objects (url, name, kind, hardware, "
@@ -187,10 +195,16 @@ class WorkerSettings(RuntimeSettings):
         LIVE.scrape_s, gt=0, description="Seconds between two scrapes of an engine's metrics"
     )
 
-    @field_validator("aliases", mode="before")
+    @field_validator("aliases", "topologies", mode="before")
     @classmethod
-    def _split_aliases(cls, value: Any) -> Any:
+    def _split_names(cls, value: Any) -> Any:
         return tuple(a.strip() for a in value.split(",") if a.strip()) if isinstance(value, str) else value
+
+    @field_validator("topologies")
+    @classmethod
+    def _can_be_loaded(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        loaded(entry_points.TOPOLOGIES, TOPOLOGIES, names)
+        return names
 
     @field_validator("engines", mode="before")
     @classmethod

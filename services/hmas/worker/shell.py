@@ -30,12 +30,14 @@ from hmas.contracts.worker import (
     ReleaseEngine,
     SteerEngine,
     ToGateway,
+    TopologyFailed,
     TopologySwitched,
     TopologyUnknown,
     WorkerEffect,
     WorkerEvent,
 )
 from hmas.laws.layout import described
+from hmas.runtime.harmless_text import harmless
 from hmas.runtime.host import AgentHost
 from hmas.runtime.step_failures import StepFailures
 from hmas.wire.subjects import subject_of
@@ -190,7 +192,12 @@ class WorkerShell:
             case TopologyUnknown(topology, instead):
                 self._metrics.unknown()
                 log.warning("topology_unknown", topology=topology, instead=instead,
-                            hint="install the package that adds it where this worker runs")  # fmt: skip
+                            hint="install the package that adds it where this worker runs, and name the topology in "
+                                 "HMAS_TOPOLOGIES")  # fmt: skip
+            case TopologyFailed(topology, instead, reason):
+                self._metrics.failed()
+                log.error("topology_failed", topology=topology, instead=instead, reason=harmless(reason),
+                          hint="correct its package, and start this worker again")  # fmt: skip
             case LayoutSwitched(before, after, lanes, queued):
                 self._metrics.laid_out(effect)
                 log.info("layout_switched", before=described(before), after=described(after), lanes=lanes,

@@ -23,6 +23,7 @@ from hmas.contracts.worker import (
     ReleaseEngine,
     SteerEngine,
     ToGateway,
+    TopologyFailed,
     TopologySwitched,
     TopologyUnknown,
 )
@@ -33,6 +34,10 @@ from hmas.sim.processes.ports import MeshPort
 from hmas.sim.processes.process import SimProcess
 from hmas.sim.result import TopologySpan
 from hmas.worker.agent.agent import WorkerAgent, WorkerConfig
+
+
+class OrderFailed(ValueError):
+    """An order of a package failed, so that the run would tell of the default order."""
 
 
 class EngineWatch:
@@ -74,6 +79,7 @@ class SimWorker(SimProcess):
             PublishHeartbeat: lambda e: mesh.publish(replace(e.heartbeat, observes=mesh.setup.observes)),
             TopologySwitched: lambda e: spans.append(TopologySpan(mesh.heap.now_s, e.after.value, e.reason)),
             TopologyUnknown: _ignore,
+            TopologyFailed: _no_run,
             LayoutSwitched: lambda e: self.layouts.append(TopologySpan(mesh.heap.now_s, described(e.after))),
             SteerEngine: self._steer,
             EngineSuspected: _ignore,  # lines of the live shell's log
@@ -181,3 +187,7 @@ class SimWorker(SimProcess):
 
 def _ignore(_: Any) -> None:
     pass
+
+
+def _no_run(effect: TopologyFailed) -> None:
+    raise OrderFailed(f"the topology {effect.topology} failed: {effect.reason}")

@@ -39,6 +39,7 @@ from hmas.worker.agent import adoption, announcements, engine_events, intake, re
 from hmas.worker.agent.config import WorkerConfig
 from hmas.worker.agent.gateways import Gateway
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
+from hmas.worker.agent.order_faults import fault_in
 from hmas.worker.agent.pump import pump
 from hmas.worker.agent.queue_view import QueueView, queue_view
 from hmas.worker.agent.state import WorkerState
@@ -71,6 +72,8 @@ class WorkerAgent:
             if state.untagged:
                 state.admit_overdue()
             effects += pump(state)
+        if fault_in(state.queue) is not None:
+            effects += regulation.take_out(state)
         if state.reports.full:
             effects.append(announcements.report(state))
         return effects

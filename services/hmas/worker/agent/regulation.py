@@ -1,11 +1,19 @@
 """How the worker agent applies controls, and what it does at each cycle."""
 
-from hmas.contracts.control import SAFE_TOPOLOGY, Hints, LayoutReceived, TopologyReceived, TupleReceived
+from hmas.contracts.control import (
+    INITIAL_TOPOLOGY,
+    SAFE_TOPOLOGY,
+    Hints,
+    LayoutReceived,
+    TopologyReceived,
+    TupleReceived,
+)
 from hmas.contracts.outcome import Outcome
 from hmas.contracts.worker import (
     ControlExpired,
     EngineWentUp,
     SteerEngine,
+    TopologyFailed,
     TopologySwitched,
     TopologyUnknown,
     WorkerEffect,
@@ -51,6 +59,8 @@ def apply_controls(state: WorkerState) -> list[WorkerEffect]:
     """Applies the controls in force: topology to the queue, fence to the admission gate, limits to the engines."""
     effects: list[WorkerEffect] = []
     topology, hints, reason = state.controls.topology
+    if topology in state.order_faults.taken_out:
+        topology, hints, reason = INITIAL_TOPOLOGY, Hints(), f"{topology} was taken out"
     unknown = None if topology in state.queue.topologies else topology
     if unknown is not None:
         topology, hints, reason = SAFE_TOPOLOGY, Hints(), f"this worker has no topology {unknown}"
@@ -65,6 +75,12 @@ def apply_controls(state: WorkerState) -> list[WorkerEffect]:
     for engine in state.fleet.values():
         effects += _adopt(state, engine)
     return effects
+
+
+def take_out(state: WorkerState) -> list[WorkerEffect]:
+    """Takes out the order in force, which has a fault: it is not used again before this worker starts anew."""
+    failed = state.order_faults.take_out(state.queue)
+    return [TopologyFailed(failed, INITIAL_TOPOLOGY, state.order_faults.taken_out[failed]), *apply_controls(state)]
 
 
 def _adopt(state: WorkerState, engine: EngineState) -> list[WorkerEffect]:
@@ -112,6 +128,7 @@ def on_cycle(state: WorkerState) -> list[WorkerEffect]:
     """
     effects: list[WorkerEffect] = []
     state.see_cycle()
+    state.order_faults.see_withheld(state.now_s, state.queue, state.lanes)
     expired = state.controls.expire(state.now_s)
     if expired:
         effects.extend(ControlExpired(control) for control in expired)

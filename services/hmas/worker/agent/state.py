@@ -28,6 +28,7 @@ from hmas.worker.agent.estimates.tag_wait import TagWait
 from hmas.worker.agent.gateways import Gateway, shares
 from hmas.worker.agent.order.queue import RequestQueue
 from hmas.worker.agent.order.topologies import TOPOLOGIES, MakeTopology
+from hmas.worker.agent.order_faults import OrderFaults
 from hmas.worker.agent.reports import TelemetryReports
 from hmas.worker.agent.split.rules import partnered, splits
 from hmas.worker.agent.split.split_books import SplitBooks
@@ -40,6 +41,7 @@ class WorkerState:
         self.config = config
         self.queue = RequestQueue(config.max_queued, config.max_queued_tokens, topologies)
         self.unknown_topology: str | None = None  # the one in the decision in force, if this worker has none such
+        self.order_faults = OrderFaults()
         self.gateways: dict[str, Gateway] = {}  # those with an open stream
         self.grants = 0  # number of the last grant
         self.fleet: dict[str, EngineState] = {}
