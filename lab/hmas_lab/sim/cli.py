@@ -12,8 +12,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from hmas.entry_points import known_topology
 from hmas.laws.recording import RecordingError
 from hmas.sim.effect_log import EffectLog
+from hmas.sim.processes.worker_shell import OrderFailed
 from hmas.sim.recordings import RecordingFolder, replay
 from hmas.sim.result import EngineExcess, SimResult
 from hmas.sim.workload import Workload
@@ -23,7 +25,7 @@ from hmas_lab.sim.capacity import find_capacity
 from hmas_lab.sim.cells import GUESS_RPS, Cell, compute
 from hmas_lab.sim.experiment import Experiment, ExperimentError, load_experiment
 from hmas_lab.sim.sources import WorkloadSpec, build
-from hmas_lab.sim.systems import needs_prompts, read_by, run_system
+from hmas_lab.sim.systems import FIXED_PREFIX, HMAS, needs_prompts, read_by, run_system
 
 app = typer.Typer(help="The mesh in virtual time: baselines, limits, the paper's experiments.", no_args_is_help=True)
 console = Console()
@@ -94,6 +96,13 @@ def run(
     rate: Annotated[
         float | None, typer.Option(min=0.01, help="Requests per second instead of the file's loads.")
     ] = None,
+    topology: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run the mesh as it ships, and pinned to this topology, in place of the file's systems; repeat the "
+            "option for several. Installed packages may add topologies."
+        ),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Write a recording of every step of every agent to this folder.", file_okay=False),
@@ -104,6 +113,8 @@ def run(
     experiment = engines_of(load(file), profile, engines)
     if rate is not None:
         experiment = replace(experiment, rate_rps=rate)
+    if topology:
+        experiment = replace(experiment, systems=_pinned_to(topology))
     if trace is not None:
         duration_s = experiment.workloads[0].duration_s
         spec = WorkloadSpec(
@@ -116,10 +127,22 @@ def run(
         for rate, title in _rates(experiment, spec):
             prompts = any(map(needs_prompts, experiment.systems))
             workload = build(spec, rate, seed, prompts=prompts).fitting(experiment.engine)
-            for digest in _run_all(experiment, workload, title, seed, print_hash, record):
+            try:
+                digests = _run_all(experiment, workload, title, seed, print_hash, record)
+            except OrderFailed as error:
+                raise typer.BadParameter(str(error), param_hint="--topology") from error
+            for digest in digests:
                 hashes.update(digest.encode())
     if print_hash:
         typer.echo(hashes.hexdigest())
+
+
+def _pinned_to(topologies: Sequence[str]) -> tuple[str, ...]:
+    """Returns the systems of `--topology`. Raises BadParameter if one is not known here."""
+    try:
+        return (HMAS, *(f"{FIXED_PREFIX}{known_topology(name)}" for name in dict.fromkeys(topologies)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--topology") from error
 
 
 def _rates(experiment: Experiment, spec: WorkloadSpec) -> list[tuple[float, str]]:
