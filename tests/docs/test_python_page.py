@@ -72,7 +72,7 @@ def test_the_page_imports_public_names_only_and_names_each() -> None:
 
 def test_an_unknown_name_is_told_the_known_ones() -> None:
     with pytest.raises(AttributeError, match=r"hmas\.api has no 'Cluster': use one of EngineInfo, "):
-        _: Any = hmas.api.Cluster  # type: ignore[attr-defined]
+        _: Any = hmas.api.Cluster
 
 
 def test_a_simulation_lets_an_order_of_a_package_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

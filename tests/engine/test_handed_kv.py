@@ -13,7 +13,7 @@ from tests.engine.test_engine_core import drain, profile, run_step
 READS = EngineRequest("r", prompt_tokens=9, output_tokens=3, reads=True)
 
 
-def core_of(**limits: int) -> EngineCore:
+def core_of(**limits: object) -> EngineCore:
     return EngineCore(profile(**{"block_size": 4, "num_gpu_blocks": 10, "max_model_len": 40} | limits))
 
 

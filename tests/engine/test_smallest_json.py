@@ -122,7 +122,9 @@ def schemas() -> st.SearchStrategy[dict[str, Any]]:
     text = st.fixed_dictionaries({"type": st.just("string")}, optional={
         "minLength": st.integers(0, 4), "maxLength": st.integers(0, 4), "format": st.sampled_from(["date", "uuid"]),
     })  # fmt: skip
-    leaf = number | text | st.sampled_from([{"type": "null"}, {"type": "boolean"}, {"enum": [3, "x", None]}, {}])
+    leaf: st.SearchStrategy[dict[str, Any]] = (
+        number | text | st.sampled_from([{"type": "null"}, {"type": "boolean"}, {"enum": [3, "x", None]}, {}])
+    )
     return st.recursive(
         leaf,
         lambda inner: (

@@ -49,7 +49,7 @@ def test_a_simulation_runs_it_beside_the_mesh_as_it_ships(site: Path, tmp_path: 
 
 def test_a_question_of_what_if_is_answered_under_it(site: Path, tmp_path: Path) -> None:
     past = tmp_path / "past.jsonl"
-    rows = [
+    rows: list[dict[str, object]] = [
         {"timestamp": 20 * i, "input_length": 1500 if i % 3 else 60, "output_length": 40, "hash_ids": []}
         for i in range(120)
     ]

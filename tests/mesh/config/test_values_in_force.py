@@ -120,8 +120,8 @@ def test_a_mesh_starts_its_services_with_them(path: Path, tmp_path: Path) -> Non
 def test_what_hmas_up_sets_itself_no_file_may_set(tmp_path: Path) -> None:
     """The table of these settings is what a mesh of every kind gives its processes."""
     keys = {name: tmp_path / name for name in ("engines", "llm", "cert", "key", "tenants")}
-    for key in keys.values():
-        key.write_text("x")
+    for secret in keys.values():
+        secret.write_text("x")
     options = MeshOptions(
         port=0, data_dir=tmp_path / "data", engine_urls=("http://127.0.0.1:9",), model="m", aliases=("n",),
         engine_api_key_file=keys["engines"], llm_url="http://llm", llm_api_key_file=keys["llm"], console_port=0,
@@ -153,6 +153,7 @@ def test_the_schema_takes_the_file_and_not_a_misspelt_one() -> None:
     good = {"up": {"engine": ["http://a:1"], "port": 1}, "gateway": {"max_requests": 5, "cors_origins": ["*"]}}
     assert check.is_valid(good)
     assert check.is_valid({"meta": {"rehearse": "off", "usual_topology": "edf"}, COMMON: None})
+    wrong: dict[str, Any]
     for wrong in (
         {"gatway": {}}, {"up": {"prot": 1}}, {"up": {"port": "x"}}, {"up": {"emulated": 65}},
         {"gateway": {"max_requests": 0}}, {"gateway": {"port": 1}}, {"statera": {"n_run_rule": "x"}},
