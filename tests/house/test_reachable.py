@@ -29,7 +29,7 @@ BY_OTHERS = {
 }
 
 # What only a study runs so far, and which: the arbiter of a host has no process yet (ADR 64).
-BY_STUDIES = {"hmas.host.agent.arbiter": "experiments/residency.py"}
+BY_STUDIES = {"hmas.host.agent.arbiter": "experiments/residency/fleet.py"}
 
 
 def wheel() -> dict[str, Path]:
@@ -91,6 +91,11 @@ def test_every_module_of_the_wheel_is_reached_from_a_command_or_a_service() -> N
 def test_what_another_program_imports_is_named_on_its_page(module: str) -> None:
     page = (ROOT / BY_OTHERS[module]).read_text()
     assert f'"{module}"' in page or f"from {module} import " in page
+
+
+@pytest.mark.parametrize("module", BY_STUDIES)
+def test_what_only_a_study_runs_is_run_by_it(module: str) -> None:
+    assert module in imported((ROOT / BY_STUDIES[module]).read_text(), wheel())
 
 
 @pytest.mark.parametrize("module", BY_NAME)
