@@ -28,7 +28,7 @@ BY_OTHERS = {
     "hmas.testing": "docs/plugins.md",
 }
 
-# What only a study runs so far, and which: the arbiter of a host has no process yet (ADR 64).
+# What only a study runs so far, and which: the arbiter of a host has no process yet (ADR 62).
 BY_STUDIES = {"hmas.host.agent.arbiter": "experiments/residency/fleet.py"}
 
 
