@@ -13,7 +13,7 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "engine": ("engine", "sim"),
     "gateway": ("gateway", "shortpath"),
     "lab": ("sim", "placement", "experiments", "perception", "prediction"),
-    "laws": ("laws", "loadgen", "worker", "gateway", "qos", "meta"),
+    "laws": ("laws", "loadgen", "worker", "gateway", "qos", "meta", "host"),
     "loadgen": ("loadgen", "experiments"),
     "operator": ("mesh", "console", "gateway"),
     "runtime": ("runtime", "worker", "gateway", "console"),
@@ -22,7 +22,8 @@ _ELSEWHERE: dict[str, tuple[str, ...]] = {
     "worker": ("worker", "shortpath", "meta"),
 }
 _ALONE = (
-    "benchmarks", "console", "experiments", "mesh", "meta", "perception", "plugins", "prediction", "qos", "statera",
+    "benchmarks", "console", "experiments", "host", "mesh", "meta", "perception", "plugins", "prediction", "qos",
+    "statera",
 )  # fmt: skip
 TESTS: dict[str, tuple[str, ...]] = {
     room: tuple(f"tests/{folder}" for folder in folders)

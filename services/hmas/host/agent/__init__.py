@@ -1,0 +1,1 @@
+"""What the arbiter decides, without a clock, I/O or randomness."""
