@@ -40,6 +40,7 @@ STUDIES = {
     "profiles": "experiments.report.profiles",
     "regimes": "experiments.regimes",
     "regulator": "experiments.report.regulator",
+    "residency": "experiments.residency.page",
     "routing": "experiments.report.routing",
     "run": "experiments.report.pages",
     "second-judge": "experiments.judge.judged_page",

@@ -16,7 +16,7 @@ from hmas.contracts.residency import (
     SleepEngine,
     WakeEngine,
 )
-from hmas.host.agent import books
+from hmas.host.agent import card_books
 from hmas.host.agent.config import HostConfig
 from tests.conftest import examples
 from tests.host.worlds import World, live_through, random_demand, random_host
@@ -33,7 +33,9 @@ def test_no_card_ever_holds_more_than_it_has(part: int, seed: int) -> None:
 
 
 def test_a_host_that_forgets_the_contexts_of_who_sleeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(books, "holds_gb", lambda readiness, awake_gb, _: awake_gb * (readiness is Readiness.AWAKE))
+    monkeypatch.setattr(
+        card_books, "holds_gb", lambda readiness, awake_gb, _: awake_gb * (readiness is Readiness.AWAKE)
+    )
     assert any(live_through(World(random_host(Random(s))), Random(s), STEPS) is not None for s in range(60))
 
 

@@ -148,6 +148,24 @@ def test_a_switch_that_nobody_needs_any_more_is_given_up() -> None:
     assert moves(world) == [SleepEngine(A, True, 1)]
 
 
+def test_a_switch_is_void_once_an_idle_victim_has_callers_again() -> None:
+    engines = tuple(
+        ResidentEngine(
+            engine=name, card="c0", awake_gb=gb, asleep_gb=0.5, sleep_s=1.0, wake_s=2.0, start_s=50.0
+        )
+        for name, gb in (("big", 38.0), ("one", 15.0), ("two", 15.0))
+    )  # fmt: skip
+    world = World(HostConfig(host="h", cards={"c0": 40.0}, engines=engines))
+    awake(world, "one")
+    awake(world, "two")
+    world.now_s += 5.0
+    world.report("w", [wants("big", 30.0)])
+    assert moves(world) == [SleepEngine("one", True, 1)]
+    world.report("w", [wants("big", 30.0), wants("two", spare_s=(20.0,), drain_s=9.0)])
+    world.end("one")
+    assert moves(world) == []
+
+
 def test_engines_start_one_after_another_and_each_has_slept_once() -> None:
     world = World(host(), real=dict.fromkeys((A, B, C), Readiness.COLD))
     asked: list[HostEffect] = moves(world)

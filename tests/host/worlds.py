@@ -166,8 +166,8 @@ def random_demand(random: Random, engine: str) -> EngineDemand:
 
     return EngineDemand(
         engine=engine, latest_s=some(90.0), late=random.choice((0, 0, 0, 2)),
-        oldest_s=random.choice((1.0, 30.0, 700.0)), serve_s=random.uniform(0.0, 20.0), spare_s=some(200.0), late_runs=random.choice((0, 0, 1)),
-        drain_s=random.uniform(0.0, 60.0),
+        oldest_s=random.choice((1.0, 30.0, 700.0)), serve_s=random.uniform(0.0, 20.0), spare_s=some(200.0),
+        late_runs=random.choice((0, 0, 1)), drain_s=random.uniform(0.0, 60.0),
     )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ BY_NAME: dict[str, tuple[str, ...]] = {
 BY_OTHERS = {"hmas.plugins.vllm_kv.connector": "docs/two-engines.md"}
 
 # What only a study runs so far, and which: the arbiter of a host has no process yet (ADR 64).
-BY_STUDIES = {"hmas.host.agent.arbiter": "experiments/residency.py"}
+BY_STUDIES = {"hmas.host.agent.arbiter": "experiments/residency/fleet.py"}
 
 
 def wheel() -> dict[str, Path]:
@@ -85,6 +85,11 @@ def test_every_module_of_the_wheel_is_reached_from_a_command_or_a_service() -> N
 @pytest.mark.parametrize("module", BY_OTHERS)
 def test_what_another_program_imports_is_named_on_its_page(module: str) -> None:
     assert f'"{module}"' in (ROOT / BY_OTHERS[module]).read_text()
+
+
+@pytest.mark.parametrize("module", BY_STUDIES)
+def test_what_only_a_study_runs_is_run_by_it(module: str) -> None:
+    assert module in imported((ROOT / BY_STUDIES[module]).read_text(), wheel())
 
 
 @pytest.mark.parametrize("module", BY_NAME)

@@ -159,7 +159,7 @@ class StartEngine:
 
 @dataclass(frozen=True, slots=True)
 class StopEngine:
-    """End the process of an engine that has failed; whoever runs it sees that it is cold."""
+    """End the process of an engine that has failed; what runs it then tells that it is cold."""
 
     engine: str
     epoch: int

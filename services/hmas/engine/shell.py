@@ -10,7 +10,7 @@ from typing import Protocol
 from hmas.engine.core import EngineCore
 from hmas.engine.core.kv_cache import CacheEvent
 from hmas.engine.core.sequence import AddResult, EngineRequest
-from hmas.engine.core.step import StepPlan
+from hmas.engine.core.sleep_loss import lose_kv
 from hmas.engine.histogram import RecentValues
 from hmas.engine.metrics import EngineTelemetry
 
@@ -144,13 +144,8 @@ class Stepper:
 
     def drop_cache(self) -> None:
         """Drops all that the KV cache holds; what runs is computed anew. No step may be in flight."""
-        core = self.core
-        for request_id in [*core.running]:
-            core.preempt(core.running[request_id], StepPlan())
+        for request_id in lose_kv(self.core):
             self._paused_s.setdefault(request_id, self._last_end_s)
-        for request_id in [*core.handed.lent]:
-            core.handed.give_back(request_id)
-        core.kv.disown()
         self.reset_cache()
 
     def _publish(self) -> None:

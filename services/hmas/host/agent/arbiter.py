@@ -25,10 +25,10 @@ from hmas.contracts.residency import (
     StopEngine,
     WakeEngine,
 )
-from hmas.host.agent.books import CardBooks, EngineBooks
+from hmas.host.agent.card_books import CardBooks, ResidentBooks
 from hmas.host.agent.config import HostConfig
 from hmas.host.agent.machine import MOVING, STABLE, Signal
-from hmas.laws.residency import ResidencyLaw, Resident, Switch, fewest, next_switch
+from hmas.laws.model_places import ResidencyLaw, Resident, Switch, fewest, next_switch
 
 
 class HostArbiter:
@@ -36,7 +36,7 @@ class HostArbiter:
 
     def __init__(self, config: HostConfig, law: ResidencyLaw = next_switch) -> None:
         self._config, self._law = config, law
-        self._engines = {each.engine: EngineBooks(each) for each in config.engines}
+        self._engines = {each.engine: ResidentBooks(each) for each in config.engines}
         self._cards = {
             card: CardBooks(card, total_gb, [each for each in self._engines.values() if each.engine.card == card])
             for card, total_gb in config.cards.items()
@@ -82,7 +82,7 @@ class HostArbiter:
                 books.used_s = now_s
 
     def _saw(self, now_s: float, engine: str, readiness: Readiness) -> list[HostEffect]:
-        """Believes an engine about itself, but for what a move that has not ended yet explains."""
+        """Believes an engine about itself, except what a move that has not ended yet explains."""
         books = self._engines.get(engine)
         if books is None or readiness not in STABLE:
             return []
@@ -119,7 +119,7 @@ class HostArbiter:
                 card.aim = None
         return []
 
-    def _fail(self, now_s: float, books: EngineBooks, message: str) -> list[HostEffect]:
+    def _fail(self, now_s: float, books: ResidentBooks, message: str) -> list[HostEffect]:
         move = books.readiness
         books.go(now_s, Signal.FAIL)
         card = self._cards[books.engine.card]
@@ -206,11 +206,11 @@ class HostArbiter:
             if each.readiness is Readiness.DRAINING:
                 each.enter(now_s, Readiness.AWAKE)
 
-    def _sleep(self, now_s: float, card: CardBooks, victim: EngineBooks, *, keep: bool) -> HostEffect:
+    def _sleep(self, now_s: float, card: CardBooks, victim: ResidentBooks, *, keep: bool) -> HostEffect:
         victim.go(now_s, Signal.SLEEP)
         return SleepEngine(victim.name, keep, card.epoch or 0)
 
-    def _start(self, now_s: float, card: CardBooks, books: EngineBooks) -> Iterator[HostEffect]:
+    def _start(self, now_s: float, card: CardBooks, books: ResidentBooks) -> Iterator[HostEffect]:
         books.go(now_s, Signal.START)
         yield StartEngine(books.name, card.epoch or 0)
 
@@ -240,7 +240,10 @@ class HostArbiter:
 
 
 def _wanted(aim: Switch, residents: list[Resident]) -> bool:
-    return any(each.engine == aim.target and each.movable and not each.empty for each in residents)
+    """Whether a switch under way still is what was decided: somebody waits for its target, and no victim that was idle
+    then has callers now."""
+    asked = any(each.engine == aim.target and each.movable and not each.empty for each in residents)
+    return asked and not any(each.engine in aim.idle and each.awake and not each.empty for each in residents)
 
 
 def _foreign(card: str, engine: str, readiness: Readiness) -> RecordSwitch:

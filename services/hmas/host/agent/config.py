@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hmas.contracts.residency import ResidentEngine
-from hmas.laws.residency import ResidencyRules, never_fits
+from hmas.laws.model_places import ResidencyRules, never_fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ class SimEngine:
         self._core_s = 0.0  # the instant the core's state belongs to: the end of its last step
         self._wakes = 0  # only the latest wake-up counts
         self._frozen = self._held = False  # held: a step ended while the engine was frozen
+        self._paused = False
 
     def add(self, request: EngineRequest) -> AddResult:
         self._interrupt()
@@ -99,6 +100,20 @@ class SimEngine:
         if not self._frozen:
             self._start()
 
+    def pause(self) -> None:
+        """Begins no step any more until `resume`; the one in flight ends."""
+        self._interrupt()
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._start()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no step is in flight."""
+        return self._mode is EngineMode.IDLE
+
     def freeze(self) -> None:
         """Stops the engine in the step that is in flight. Until `thaw`, no other call may be made."""
         self._interrupt()
@@ -128,12 +143,15 @@ class SimEngine:
             self._step()
 
     def _start(self) -> None:
-        if self._mode is EngineMode.IDLE:
+        if self._mode is EngineMode.IDLE and not self._paused:
             self._core_s = self._heap.now_s
             self._go()
 
     def _go(self) -> None:
-        """Goes on from the end of a step: schedules the end of a quiet stretch, or begins a step."""
+        """Goes on from a step's end, unless it is paused: schedules the end of a quiet stretch, or begins a step."""
+        if self._paused:
+            self._mode = EngineMode.IDLE
+            return
         quiet_s = self.core.quiet_until(self._core_s) if self._skip else self._core_s
         if quiet_s > self._core_s:
             self._mode = EngineMode.COASTING

@@ -7,12 +7,12 @@ from math import inf
 from hmas.contracts.residency import EngineDemand, EngineResidency, Readiness, ResidentEngine
 from hmas.host.agent.config import HostConfig
 from hmas.host.agent.machine import MOVING, Signal, after, holds_gb
-from hmas.laws.residency import Resident, Switch
+from hmas.laws.model_places import Resident, Switch
 
 BLEND = 0.3  # of a measured time of a move in what the next one is taken to last
 
 
-class EngineBooks:
+class ResidentBooks:
     """One engine: its state, since when, and what its moves take. Until it has been `seen`, nobody knows its state."""
 
     def __init__(self, engine: ResidentEngine) -> None:
@@ -79,7 +79,8 @@ class EngineBooks:
             engine=self.name, awake=self.readiness not in (Readiness.COLD, Readiness.ASLEEP), held_gb=self.held_gb,
             awake_gb=self.engine.awake_gb, asleep_gb=self.engine.asleep_gb, sleep_s=self._costs[Readiness.FALLING],
             ready_s=self._costs[Readiness.STARTING if cold else Readiness.WAKING], interrupts=self.engine.interrupts,
-            movable=movable and now_s >= self.foreign_until_s, fresh=self.fresh, used_s=self.used_s, demand=demand,
+            movable=movable and now_s >= self.foreign_until_s, fresh=self.fresh, idle_s=now_s - self.used_s,
+            demand=demand,
         )  # fmt: skip
 
 
@@ -90,7 +91,7 @@ class CardBooks:
 
     card: str
     total_gb: float
-    engines: list[EngineBooks]
+    engines: list[ResidentBooks]
     epoch: int | None = None
     aim: Switch | None = None
     moves: deque[tuple[float, float]] = field(default_factory=deque)

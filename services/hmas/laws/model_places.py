@@ -26,7 +26,7 @@ class ResidencyRules:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
     """An engine of a card as the law sees it. `movable`: it may be put to sleep or woken now. `fresh`: it was woken for
-    callers of whom none has begun. `ready_s` is what waking it takes, `used_s` the instant of its last use."""
+    callers of whom none has begun. `ready_s` is what waking it takes; nothing has waited or run there for `idle_s`."""
 
     engine: str
     awake: bool
@@ -38,7 +38,7 @@ class Resident:
     interrupts: bool
     movable: bool
     fresh: bool
-    used_s: float
+    idle_s: float
     demand: EngineDemand
 
     @property
@@ -50,15 +50,21 @@ class Resident:
     def empty(self) -> bool:
         return not (self.demand.waits or self.demand.runs)
 
+    @property
+    def serving_s(self) -> float:
+        """The seconds until who waits and what runs there, kept or not, has been served."""
+        return max(self.demand.serve_s, self.demand.drain_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
     """A decision: `victims` go to sleep in this order, those in `drained` once what runs has ended; then `target`
-    wakes, `seconds` from now if nothing is drained."""
+    wakes, `seconds` from now if nothing is drained. It is void once a victim that was `idle` has callers again."""
 
     target: str
     victims: tuple[str, ...] = ()
     drained: frozenset[str] = frozenset()
+    idle: frozenset[str] = frozenset()
     seconds: float = 0.0
     gained: int = 0
     hurt: int = 0
@@ -107,7 +113,7 @@ def on_time(resident: Resident, seconds: float) -> int:
 def absence_s(victim: Resident, target: Resident, seconds: float) -> float:
     """Returns for how long a victim is away: until the target is ready and has served who waits, and until the victim
     is back, once the target has gone to sleep."""
-    return seconds + target.demand.serve_s + target.sleep_s + victim.ready_s
+    return seconds + target.serving_s + target.sleep_s + victim.ready_s
 
 
 def hurt_by(victim: Resident, away_s: float) -> int:
@@ -149,7 +155,7 @@ def _rank(target: Resident, rules: ResidencyRules) -> tuple[float, float]:
 def _victims(residents: Sequence[Resident], target: Resident) -> list[Resident]:
     """Returns who may go to sleep: those without callers first, the least recently used first."""
     awake = [each for each in residents if each.awake and each.movable and each is not target and not each.fresh]
-    return sorted(awake, key=lambda each: (not each.empty, each.used_s))
+    return sorted(awake, key=lambda each: (not each.empty, -each.idle_s))
 
 
 def _into_idle_places(free_gb: float, target: Resident, residents: Sequence[Resident]) -> Switch | None:
@@ -172,13 +178,13 @@ def _by_interrupt(
         seconds = moving_s(victims, target)
         return sum(hurt_by(each, absence_s(each, target, seconds) + _drain_s(each)) for each in victims)
 
-    ranked = sorted(_victims(residents, target), key=lambda each: (each.holds, hurt([each]), each.used_s))
+    ranked = sorted(_victims(residents, target), key=lambda each: (each.holds, hurt([each]), -each.idle_s))
     chosen = fewest(target.awake_gb - target.held_gb - free_gb, ranked)
     if not chosen:
         return None
     seconds = moving_s(chosen, target)
     drained_s = max(map(_drain_s, chosen))
-    by_itself_s = max(each.demand.drain_s + each.demand.serve_s for each in chosen)
+    by_itself_s = max(each.serving_s for each in chosen)
     gained = on_time(target, seconds + drained_s) - on_time(target, seconds + by_itself_s)
     lost = hurt(chosen)
     if gained <= lost or (lost and rules.check_hurt):
@@ -187,7 +193,7 @@ def _by_interrupt(
 
 
 def _for_the_starved(free_gb: float, target: Resident, residents: Sequence[Resident]) -> Switch | None:
-    ranked = sorted(_victims(residents, target), key=lambda each: (not each.empty, each.holds, each.used_s))
+    ranked = sorted(_victims(residents, target), key=lambda each: (not each.empty, each.holds, -each.idle_s))
     chosen = fewest(target.awake_gb - target.held_gb - free_gb, ranked)
     if chosen is None:
         return None
@@ -205,6 +211,14 @@ def _switch(
 ) -> Switch:
     drained = frozenset(each.engine for each in victims if each.demand.runs and not each.interrupts)
     names = tuple(each.engine for each in victims)
+    idle = frozenset(each.engine for each in victims if each.empty)
     return Switch(
-        target=target.engine, victims=names, drained=drained, seconds=seconds, gained=gained, hurt=hurt, reason=reason
+        target=target.engine,
+        victims=names,
+        drained=drained,
+        idle=idle,
+        seconds=seconds,
+        gained=gained,
+        hurt=hurt,
+        reason=reason,
     )

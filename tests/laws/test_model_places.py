@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hmas.contracts.residency import EngineDemand
-from hmas.laws.residency import ResidencyRules, Resident, fewest, next_switch
+from hmas.laws.model_places import ResidencyRules, Resident, fewest, next_switch
 
 RULES = ResidencyRules()
 
@@ -13,7 +13,7 @@ RULES = ResidencyRules()
 def model(name: str, *, awake: bool = False, gb: float = 20.0, **demand: float | tuple[float, ...]) -> Resident:
     return Resident(
         engine=name, awake=awake, held_gb=gb if awake else 0.0, awake_gb=gb, asleep_gb=0.0, sleep_s=1.0, ready_s=2.0,
-        interrupts=True, movable=True, fresh=False, used_s=0.0,
+        interrupts=True, movable=True, fresh=False, idle_s=0.0,
         demand=EngineDemand(engine=name, **demand),  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -43,9 +43,9 @@ def test_late_callers_hold_no_place_but_against_late_ones() -> None:
 
 
 def test_the_least_recently_used_goes_and_nobody_more_than_needed() -> None:
-    old, new = replace(model("old", awake=True), used_s=1.0), replace(model("new", awake=True), used_s=2.0)
+    old, new = replace(model("old", awake=True), idle_s=2.0), replace(model("new", awake=True), idle_s=1.0)
     assert chosen(new, old, model("c", latest_s=(9.0,)), card_gb=40.0) == ("c", ("old",))
-    small = replace(model("small", awake=True, gb=5.0), used_s=0.0)
+    small = replace(model("small", awake=True, gb=5.0), idle_s=3.0)
     assert fewest(20.0, [small, old]) == [old]
     assert fewest(30.0, [small, old]) is None
 
