@@ -51,6 +51,11 @@ def test_an_interrupted_answer_is_whole_and_pays_with_time() -> None:
     assert theirs.ends_s["long"] < ours.ends_s["long"] < theirs.ends_s["long"] + 10.0
 
 
+def test_nobody_is_interrupted_where_the_answer_would_be_late_by_it() -> None:
+    jobs = [job("long", "14b", 0.0, 54.0, output=1500), job("soon", "8b", 5.0, 10.0)]
+    assert run(OURS, jobs).interrupts == 0
+
+
 def test_the_cards_hold_what_they_are_said_to_hold() -> None:
     for card_gb, models in CARDS.values():
         HostConfig(host="h", cards={"card": card_gb}, engines=tuple(each.engine() for each in models))
