@@ -42,7 +42,7 @@ def wants(engine: str, *latest_s: float, **fields: float | tuple[float, ...]) ->
 
 def moves(world: World) -> list[HostEffect]:
     """What engines were asked for since the last call."""
-    found = [effect for effect in world.done if not isinstance(effect, PublishHost | RecordSwitch)]
+    found: list[HostEffect] = [effect for effect in world.done if not isinstance(effect, PublishHost | RecordSwitch)]
     world.done.clear()
     return found
 
