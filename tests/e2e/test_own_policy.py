@@ -91,10 +91,10 @@ def test_one_that_fails_is_taken_out_and_the_mesh_serves_on(mesh: Any, name: str
         served_by(mesh)  # an answer comes; the request at which it fails still names it
     serves(mesh, "max_on_time")
     log = (mesh.directory / "logs" / "worker-1.log").read_text()
-    (failed,) = [json.loads(line) for line in log.splitlines() if '"topology_failed"' in line and f'"{name}"' in line]
-    assert (failed["topology"], failed["instead"]) == (name, "max_on_time")
-    assert reason in failed["reason"]
-    assert f"in {name}.py, line 6" in failed["reason"]
+    (failed,) = [line for line in log.splitlines() if "topology_failed" in line and f"topology={name}" in line]
+    assert "instead=max_on_time" in failed
+    assert reason in failed
+    assert f"in {name}.py, line 6" in failed
     pin(mesh, "off")
     pin(mesh, "shortest_prompt")
     serves(mesh, "shortest_prompt")

@@ -12,7 +12,7 @@ from hmas.runtime.setting_names import SETTINGS
 from hmas.runtime.settings import REMOVED, RENAMED, TOOLS, wrong_variables
 from tests.house.repository import written
 
-NO_VARIABLES = {"HMAS_AUDIT", "HMAS_STREM_PORT"}  # the name of a stream, and a misspelt one that tests use
+NO_VARIABLES = {"HMAS_AUDIT", "HMAS_GAINS", "HMAS_STREM_PORT"}  # names of streams, and a misspelt one that tests use
 
 
 def test_every_setting_of_every_service_is_known() -> None:
