@@ -81,7 +81,8 @@ def _phase(rows: Sequence[tuple[Prompt, object]], sources: list[str], phase: int
 
 
 def _bucket(fence: Fence, prompt_tokens: int) -> FenceBucket | None:
-    return next((b for table in fence.tables for b in table.buckets if prompt_tokens <= b.prompt_upto), None)
+    buckets = (bucket for table in fence.tables if not table.tenant for bucket in table.buckets)
+    return next((bucket for bucket in buckets if prompt_tokens <= bucket.prompt_upto), None)
 
 
 def bucket_of(upto: int, count: int, missed: int) -> Bucket:

@@ -132,7 +132,7 @@ def test_an_answer_is_dated_by_its_admission() -> None:
     calibration = FenceCalibration(FenceConfig())
     calibration.finished(100.0, "w", request_finished(age_s=2.0, run_s=7.0, predicted_output_tokens_p90=20.0))
     calibration.running(100.0, "w", [replace(RUNNING, run_s=30.0, predictor="v1")])
-    cohort = calibration._versions["v1"]
+    cohort = calibration._all.known["v1", ""]
     assert list(cohort._ended) == [KnownAnswer(91.0, 0, 50, 2.5, False)]
     assert cohort._running == {"w": [KnownAnswer(70.0, 0, 900, 9.0, True)]}
     calibration.running(101.0, "w", [replace(RUNNING, predictor="v2")])

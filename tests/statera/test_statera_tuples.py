@@ -364,9 +364,9 @@ def test_what_a_lost_worker_ran_no_longer_counts() -> None:
     row = request_finished(predicted_output_tokens_p90=50.0)
     agent.step(0.1, telemetry(finished=(row,) * 50))
     pool = agent._pools["m"]
-    pool.calibration._versions["v1"]._running["w"] = []
+    pool.calibration._all.known["v1", ""]._running["w"] = []
     assert sent(agent, CONFIG.worker_lost_after_s + 1.0) == []
-    assert pool.calibration._versions["v1"]._running == {}
+    assert pool.calibration._all.known["v1", ""]._running == {}
 
 
 def test_an_engine_that_no_heartbeat_named_does_not_hide_those_after_it() -> None:

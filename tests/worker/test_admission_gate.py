@@ -106,3 +106,15 @@ def test_gate_bound_never_undercuts_what_was_produced() -> None:
     assert gate.grown(made) == 101.0
     gate.adopt(Fence((), 400.0))
     assert gate.grown(made) == 400.0
+
+
+def test_a_tenants_own_table_comes_first() -> None:
+    gate = AdmissionGate(delta_frag=0.0, growth=1.25)
+    own, other = (entry(n, request(f"r{n}", tenant=tenant)) for n, tenant in ((1, "a"), (2, "b")))
+    for each in (own, other):
+        each.annotate(annotation(100.0))
+    gate.adopt(Fence((
+        FenceTable(own.predictor, (FenceBucket(1 << 31, 3.0),)),
+        FenceTable(own.predictor, (FenceBucket(1 << 31, 0.5),), tenant="a"),
+    )))  # fmt: skip
+    assert gate.upper(own) * 6.0 == gate.upper(other)

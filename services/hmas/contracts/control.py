@@ -178,10 +178,12 @@ class FenceBucket:
 
 @dataclass(frozen=True, slots=True)
 class FenceTable:
-    """The buckets of one predictor, by the version of its tags, in the order of `prompt_upto`."""
+    """The buckets of one predictor, by the version of its tags, in the order of `prompt_upto`: for the requests of one
+    tenant, or, without `tenant`, of all who have no table of their own."""
 
     version: str
     buckets: tuple[FenceBucket, ...]
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,7 @@ class RequestRunning:
     upper_output_tokens: float  # the fence's l_upper it was admitted with
     predictor: str  # Tags.version by which it was admitted
     run_s: float  # since its grant
+    tenant: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class StateraMetrics:
         for engine in control.engines:
             self._series.of(worker, self._n_run, worker, engine.engine).set(engine.n_run)
             self._series.of(worker, self._u_high, worker, engine.engine).set(engine.u_high)
-        for table in control.fence.tables:
+        for table in (table for table in control.fence.tables if not table.tenant):
             for bucket in table.buckets:
                 labels = (worker, table.version, str(bucket.prompt_upto))
                 self._series.of(worker, self._factor, *labels).set(bucket.factor)

@@ -64,8 +64,8 @@ def _missed(state: ConsoleState, pool: str, from_s: float, until_s: float) -> fl
 
 
 def _fence(state: ConsoleState, worker: str) -> dict[str, Any]:
-    """Returns the factors of the fence by predictor and length of the prompt, and how many of the answers of the last
-    minutes stayed within the bound that they were admitted by."""
+    """Returns the factors of the fence by predictor and length of the prompt, without those of single tenants, and how
+    many of the answers of the last minutes stayed within the bound that they were admitted by."""
     row = state.top.workers.get(worker)
     tables = row.control.fence.tables if row is not None and row.control is not None else ()
     inside, beyond = (state.kept_bounds.counts[worker, kept] for kept in (True, False))
@@ -74,7 +74,7 @@ def _fence(state: ConsoleState, worker: str) -> dict[str, Any]:
             f"{table.version} {bucket.prompt_upto}": {
                 "predictor": table.version, "prompt_upto": bucket.prompt_upto, "factor": rounded(bucket.factor),
             }
-            for table in tables for bucket in table.buckets
+            for table in tables if not table.tenant for bucket in table.buckets
         },
         "answers": inside + beyond,
         "inside": rounded(inside / (inside + beyond)) if inside + beyond else -1.0,

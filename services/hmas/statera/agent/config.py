@@ -25,6 +25,8 @@ class FenceConfig:
     epsilon_max: float = 0.4
     rolling_epsilon: float = 0.02  # the epsilon of the conservative length of a request that outgrew its bound
     max_versions: int = 4
+    max_tenants: int = 16  # of all predictors; beyond, a tenant goes by its predictor's table of all
+    tenants_at_once: int = 4  # whose tables are made anew at one refresh
     refresh_s: float = 1.0
 
 

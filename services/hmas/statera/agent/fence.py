@@ -1,8 +1,9 @@
 """The calibration of a pool's fence: quantiles of length errors by predictor version and prompt-length bucket."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
+from math import inf
 from operator import attrgetter, itemgetter
 
 from hmas.contracts.control import Fence, FenceBucket, FenceTable
@@ -22,7 +23,7 @@ _LATEST = attrgetter("admitted_s")
 
 
 class VersionCohort:
-    """The requests that were last admitted by one predictor version, ended or not.
+    """The requests that were last admitted by one predictor version, ended or not: those of all tenants, or of one.
 
     They are taken in the order of their admission and not of their end, because among those that ended lately short
     answers are too many; the weight of a request halves with every `half_life` that were admitted after it.
@@ -119,15 +120,51 @@ def _admitted(row: RequestFinished | RequestRunning) -> bool:
     return bool(row.predictor) and row.predicted_output_tokens_p90 > 0.0
 
 
+Key = tuple[str, str]  # predictor version and tenant; without a tenant, all requests of that version
+
+
+class CohortsInUse:
+    """Cohorts by key, at most `most`: a new key takes the place of the one that is rarest among recent requests."""
+
+    def __init__(self, config: FenceConfig, most: int) -> None:
+        self._config, self._most = config, most
+        self._shares: dict[Key, float] = {}  # of each key among recent requests
+        self.known: dict[Key, VersionCohort] = {}
+
+    def add(self, key: Key, worker: str, admitted_s: float, finished: RequestFinished) -> None:
+        self._shares = {known: share * _SHARE_DECAY for known, share in self._shares.items()}
+        self._shares[key] = self._shares.get(key, 0.0) + 1.0 - _SHARE_DECAY
+        if key not in self.known:
+            if len(self.known) >= self._most:
+                rarest = min(self.known, key=lambda known: self._shares[known])
+                del self.known[rarest], self._shares[rarest]
+            self.known[key] = VersionCohort(self._config)
+        self.known[key].add(worker, admitted_s, finished)
+
+    def see_running(self, worker: str, now_s: float, rows: Mapping[Key, Sequence[RequestRunning]]) -> None:
+        for key, cohort in self.known.items():  # a key is known from its first finished request on
+            cohort.see_running(worker, now_s, rows.get(key, ()))
+
+    def forget_worker(self, worker: str) -> None:
+        for cohort in self.known.values():
+            cohort.forget_worker(worker)
+
+
 class FenceCalibration:
     """Learns the length errors of a pool's requests and makes the fence by which its workers admit requests. The fence
-    changes at most every `refresh_s`."""
+    changes at most every `refresh_s`.
+
+    Each predictor has a table of all requests, and one of each of the tenants that send most, where there are several:
+    what one tenant's answers do says nothing of another's. If all had one table, a tenant whose prompts mislead the
+    predictor would raise the bounds of all, and the memory reserved for the others' requests would stand empty.
+    """
 
     def __init__(self, config: FenceConfig) -> None:
         self._config = config
-        self._versions: dict[str, VersionCohort] = {}
-        self._shares: dict[str, float] = {}  # share of each predictor version among recent requests
+        self._all = CohortsInUse(config, config.max_versions)
+        self._own = CohortsInUse(config, config.max_tenants)
         self._lengths: deque[KnownAnswer] = deque(maxlen=config.cohort)  # of all predictors, in the order of their ends
+        self._tables: dict[Key, tuple[float, FenceTable]] = {}  # of tenants, and when each was made
         self._fence = Fence()
         self._due_s = 0.0
 
@@ -135,29 +172,44 @@ class FenceCalibration:
         if not _admitted(finished) or (finished.output_tokens <= 0 and not finished.censored):
             return  # it was never granted, or failed before its first token, so nothing is known of its length
         admitted_s = now_s - finished.age_s - finished.run_s
-        self._version(finished.predictor).add(worker, admitted_s, finished)
+        self._all.add((finished.predictor, ""), worker, admitted_s, finished)
+        if finished.tenant:
+            self._own.add((finished.predictor, finished.tenant), worker, admitted_s, finished)
         tokens = finished.output_tokens
         self._lengths.append(KnownAnswer(admitted_s, 0, tokens, float(tokens), finished.censored))
 
     def running(self, now_s: float, worker: str, running: Sequence[RequestRunning]) -> None:
         """Takes note of all requests that run on a worker, in the place of those reported before."""
-        by_version: dict[str, list[RequestRunning]] = {name: [] for name in self._versions}
+        rows = defaultdict[Key, list[RequestRunning]](list)
         for r in filter(_admitted, running):
-            by_version.setdefault(r.predictor, []).append(r)
-        for name, rows in by_version.items():
-            if name in self._versions:  # a version is known from its first finished request on
-                self._versions[name].see_running(worker, now_s, rows)
+            rows[r.predictor, ""].append(r)
+            if r.tenant:
+                rows[r.predictor, r.tenant].append(r)
+        self._all.see_running(worker, now_s, rows)
+        self._own.see_running(worker, now_s, rows)
 
     def forget_worker(self, worker: str) -> None:
-        for version in self._versions.values():
-            version.forget_worker(worker)
+        self._all.forget_worker(worker)
+        self._own.forget_worker(worker)
 
     def fence(self, now_s: float) -> Fence:
-        if now_s >= self._due_s and self._versions:
+        if now_s >= self._due_s and self._all.known:
             self._due_s = now_s + self._config.refresh_s
-            tables = (FenceTable(name, version.buckets()) for name, version in sorted(self._versions.items()))
+            tables = [FenceTable(name, cohort.buckets()) for (name, _), cohort in sorted(self._all.known.items())]
+            tables += self._of_tenants(now_s)
             self._fence = Fence(tuple(table for table in tables if table.buckets), self._rolling_upper())
         return self._fence
+
+    def _of_tenants(self, now_s: float) -> list[FenceTable]:
+        """Returns the tenants' tables, of which `tenants_at_once` are made anew: those made longest ago."""
+        several = {name for name, count in Counter(name for name, _ in self._own.known).items() if count > 1}
+        keys = sorted(key for key in self._own.known if key[0] in several)
+        self._tables = {key: made for key, made in self._tables.items() if key in self._own.known}
+        oldest = sorted(keys, key=lambda key: self._tables[key][0] if key in self._tables else -inf)
+        for name, tenant in oldest[: self._config.tenants_at_once]:
+            buckets = self._own.known[name, tenant].buckets()
+            self._tables[name, tenant] = (now_s, FenceTable(name, buckets, tenant))
+        return [self._tables[key][1] for key in keys if key in self._tables]
 
     def _rolling_upper(self) -> float:
         """Returns a conservative output length, in tokens, for a running request that outgrew its bound; 0 while too
@@ -168,14 +220,3 @@ class FenceCalibration:
         weights = revealed_weights(rows, [1.0] * len(rows))
         pairs = [(row.error, weight) for row, weight in zip(rows, weights, strict=True)]
         return weighted_quantile(pairs, float(len(rows)), self._config.rolling_epsilon)
-
-    def _version(self, name: str) -> VersionCohort:
-        self._shares = {known: share * _SHARE_DECAY for known, share in self._shares.items()}
-        self._shares[name] = self._shares.get(name, 0.0) + 1.0 - _SHARE_DECAY
-        version = self._versions.get(name)
-        if version is None:
-            if len(self._versions) >= self._config.max_versions:
-                rarest = min(self._versions, key=lambda known: self._shares[known])
-                del self._versions[rarest], self._shares[rarest]
-            version = self._versions[name] = VersionCohort(self._config)
-        return version

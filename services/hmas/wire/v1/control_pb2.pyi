@@ -98,12 +98,14 @@ class FenceBucket(_message.Message):
     def __init__(self, prompt_upto: _Optional[int] = ..., factor: _Optional[float] = ..., shared: _Optional[float] = ...) -> None: ...
 
 class FenceTable(_message.Message):
-    __slots__ = ("version", "buckets")
+    __slots__ = ("version", "buckets", "tenant")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     version: str
     buckets: _containers.RepeatedCompositeFieldContainer[FenceBucket]
-    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ...) -> None: ...
+    tenant: str
+    def __init__(self, version: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[FenceBucket, _Mapping]]] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class Fence(_message.Message):
     __slots__ = ("rolling_upper", "tables")

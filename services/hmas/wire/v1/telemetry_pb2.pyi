@@ -158,7 +158,7 @@ class RequestFinished(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., tenant: _Optional[str] = ..., task: _Optional[str] = ..., engine: _Optional[str] = ..., outcome: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., prefill_s: _Optional[float] = ..., tpot_s: _Optional[float] = ..., tpot_slo_s: _Optional[float] = ..., censored: _Optional[bool] = ..., age_s: _Optional[float] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., engine_wait_s: _Optional[float] = ..., kind: _Optional[_Union[_types_pb2.EngineKind, _Mapping]] = ..., legs: _Optional[_Union[SplitLegs, _Mapping]] = ...) -> None: ...
 
 class RequestRunning(_message.Message):
-    __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id")
+    __slots__ = ("engine", "prompt_tokens", "output_tokens", "upper_output_tokens", "predictor", "predicted_output_tokens_p90", "run_s", "request_id", "tenant")
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +167,7 @@ class RequestRunning(_message.Message):
     PREDICTED_OUTPUT_TOKENS_P90_FIELD_NUMBER: _ClassVar[int]
     RUN_S_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
     engine: str
     prompt_tokens: int
     output_tokens: int
@@ -175,7 +176,8 @@ class RequestRunning(_message.Message):
     predicted_output_tokens_p90: float
     run_s: float
     request_id: str
-    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., request_id: _Optional[str] = ...) -> None: ...
+    tenant: str
+    def __init__(self, engine: _Optional[str] = ..., prompt_tokens: _Optional[int] = ..., output_tokens: _Optional[int] = ..., upper_output_tokens: _Optional[float] = ..., predictor: _Optional[str] = ..., predicted_output_tokens_p90: _Optional[float] = ..., run_s: _Optional[float] = ..., request_id: _Optional[str] = ..., tenant: _Optional[str] = ...) -> None: ...
 
 class WorkerTelemetry(_message.Message):
     __slots__ = ("worker", "pool", "queued_count", "queued_tokens", "topology", "bypass", "control_expired", "engines", "queued", "dispatched", "first_tokens", "finished", "running", "queued_asleep")

@@ -177,6 +177,7 @@ class TelemetryReports:
                 upper_output_tokens=e.upper_output_tokens,
                 predictor=e.admitted_by,
                 run_s=0.0 if e.granted_s is None else now_s - e.granted_s,
+                tenant=e.request.tenant,
             )
             for engine in engines
             for e in engine.running.values()

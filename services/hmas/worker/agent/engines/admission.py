@@ -19,8 +19,9 @@ class AdmissionGate:
     A small request may fill the margin delta_frag (`EngineState.memory_for`).
 
     l_upper = min(l_90 · q_b, max_tokens), with l_90 the predicted 90 % quantile of the request's length, and q_b the
-    fence's factor for the bucket of its prompt's length; 1 if the fence was not calibrated for the predictor that
-    tagged the request. A reservation above the whole budget is cut to it: such a request runs alone.
+    fence's factor for the bucket of its prompt's length, its tenant's own where the fence has one; 1 if the fence was
+    not calibrated for the predictor that tagged the request. A reservation above the whole budget is cut to it: such a
+    request runs alone.
     """
 
     def __init__(self, *, delta_frag: float, growth: float, fenced: bool = True) -> None:
@@ -32,7 +33,7 @@ class AdmissionGate:
     def adopt(self, fence: Fence) -> None:
         self._fence = fence
         self._tables = {
-            table.version: (
+            (table.version, table.tenant): (
                 [b.prompt_upto for b in table.buckets],
                 [b.factor for b in table.buckets],
                 [min(b.shared or b.factor, b.factor) for b in table.buckets],
@@ -57,7 +58,8 @@ class AdmissionGate:
 
     def _bound(self, entry: QueueEntry, column: int) -> float:
         upper = entry.predicted_p90
-        if (table := self._tables.get(entry.predictor)) is not None:
+        version, tables = entry.predictor, self._tables
+        if (table := tables.get((version, entry.request.tenant)) or tables.get((version, ""))) is not None:
             edges, factors = table[0], table[column]
             upper *= factors[min(bisect_left(edges, entry.request.prompt_tokens), len(edges) - 1)]
         return self._limited(entry, upper)
