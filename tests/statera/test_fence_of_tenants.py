@@ -25,7 +25,9 @@ def test_who_misleads_raises_his_own_bounds_alone() -> None:
     calibration = FenceCalibration(STEADY)
     settle(calibration, "honest", 200)
     settle(calibration, "liar", 200, low=2000)
-    found = factors(calibration.fence(1.0))
+    fence = calibration.fence(1.0)
+    assert fence.tables[-1].tenant == ""  # which a worker that knows no tenants goes by
+    found = factors(fence)
     assert found["honest"] == pytest.approx(0.91, abs=0.02)
     assert found["liar"] > 20.0
     assert found[""] > 20.0  # who is new is not known to be honest

@@ -195,8 +195,8 @@ class FenceCalibration:
     def fence(self, now_s: float) -> Fence:
         if now_s >= self._due_s and self._all.known:
             self._due_s = now_s + self._config.refresh_s
-            tables = [FenceTable(name, cohort.buckets()) for (name, _), cohort in sorted(self._all.known.items())]
-            tables += self._of_tenants(now_s)
+            tables = self._of_tenants(now_s)  # first: a worker that knows no tenants goes by a version's last table
+            tables += [FenceTable(name, cohort.buckets()) for (name, _), cohort in sorted(self._all.known.items())]
             self._fence = Fence(tuple(table for table in tables if table.buckets), self._rolling_upper())
         return self._fence
 
